@@ -57,7 +57,7 @@ def real_model() -> GetModel:
 
 @pytest.fixture(scope="session", params=COMPARED)
 def levels(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """The levels whose results a test compares: in `make test` those that it runs, then all."""
+    """The levels whose results a test compares: all. `make test` leaves them to .ci/run."""
     names: tuple[str, ...] = request.param
     return names
 

@@ -1,7 +1,7 @@
 """Selects the cases that `make test` and .ci/run run; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred. Of the levels of this machine it takes the best one and ``portable``.
+each parameter has occurred. Of the levels of this machine it takes the best one.
 Of the cases it runs ``MOST`` at most, or n of a test marked ``few(n)``, spread over them all. What
 is marked ``full`` is left to .ci/run and `make test-all`.
 
@@ -26,11 +26,10 @@ from trinity_kernels.isa import available_levels
 FULL, CROSSED = pytest.mark.full, pytest.mark.crossed
 # Levels and types have code of their own in the kernels: .ci/run crosses each two parameters there.
 CROSSED_FOLDER = Path(__file__).resolve().parent / "kernels"
-MOST = 5  # cases of a test that `make test` runs
-BETWEEN = available_levels()[1:-1]  # levels that `make test` leaves out
-FEW_LEVELS = tuple(level for level in available_levels() if level not in BETWEEN)
+MOST = 2  # cases of a test that `make test` runs
+LEFT_LEVELS = available_levels()[1:]  # levels that `make test` leaves out
 # For a fixture: the levels whose results a test compares.
-COMPARED = [FEW_LEVELS, *([pytest.param(available_levels(), marks=FULL)] if BETWEEN else [])]
+COMPARED = [pytest.param(available_levels(), marks=FULL) if LEFT_LEVELS else available_levels()]
 Value = tuple[tuple[str, ...], tuple[int, ...]]
 
 # A type of each layout, reader and form of activations.
@@ -74,15 +73,9 @@ def select_cases(items: Iterable[pytest.Item]) -> None:
         if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        short = leave_few(covering(without_levels_between(cases), values_of))
+        short = leave_few(covering(of_the_best_level(cases), values_of))
         parts = pairs_of if CROSSED_FOLDER in cases[0].path.parents else values_of
-        # What compares FEW_LEVELS is done again where all are compared.
-        rest = [
-            item
-            for item in cases
-            if item.get_closest_marker("crossed") is None
-            and item.callspec.params.get("levels") is not FEW_LEVELS
-        ]
+        rest = [item for item in cases if item.get_closest_marker("crossed") is None]
         whole = covering(rest, parts, [item for item in short if item in rest])
         for item in cases:
             if item not in short:
@@ -116,14 +109,12 @@ def covering(
     return [item for item in cases if item in found]
 
 
-def without_levels_between(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the cases not marked ``full``, without the levels in BETWEEN if others remain.
-
-    If all cases are of those levels, the best of them remains.
-    """
+def of_the_best_level(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases not marked ``full``, of several levels those of the best one."""
     cases = [item for item in cases if item.get_closest_marker("full") is None]
-    for left in (BETWEEN, BETWEEN[1:]):
-        if kept := [item for item in cases if not {*left}.intersection(texts_of(item))]:
+    for first in range(len(LEFT_LEVELS)):
+        left = {*LEFT_LEVELS[first:]}
+        if kept := [item for item in cases if not left.intersection(texts_of(item))]:
             return kept
     return cases
 

@@ -135,7 +135,7 @@ STRUCTURES: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "action"),
     [(name, "inspect") for name in STRUCTURES]
@@ -175,6 +175,7 @@ SIZES: dict[str, tuple[dict[str, object], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes(probe: Probe, name: str, tmp_path: Path) -> None:
     sizes, expected = SIZES[name]
@@ -278,7 +279,7 @@ TEMPLATES = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_templates(probe: Probe, name: str, tmp_path: Path) -> None:
     """The rendered word is tokenized before its length is refused."""

@@ -195,7 +195,7 @@ def named_files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=lambda p: p.name)
 def test_python_runs(document: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A document's Python blocks run in order in one program, next to the files that it names."""

@@ -68,6 +68,7 @@ def completed(line: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.full
 def test_completion_offers_commands_and_options() -> None:
     assert completed("trinity ge") == ["generate"]
     assert {"--temperature", "--temp", "--template"} <= set(completed("trinity generate --temp"))

@@ -83,6 +83,7 @@ def test_merging_alone_needs_no_model(run: Run, given: list[str], tmp_path: Path
     np.testing.assert_allclose(found.entries[name].sums, sum(sums), rtol=1e-6)
 
 
+@pytest.mark.full
 def test_resuming(run: Run, given: list[str], tmp_path: Path) -> None:
     out, whole = str(tmp_path / "out.gguf"), str(tmp_path / "whole.gguf")
     run(*given, "-o", whole)
@@ -95,6 +96,7 @@ def test_resuming(run: Run, given: list[str], tmp_path: Path) -> None:
         np.testing.assert_allclose(read_imatrix(out).entries[name].sums, entry.sums, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_path: Path) -> None:
     model = shutil.copy(folder / "model.gguf", tmp_path / "copy.gguf")
     before = model.read_bytes()

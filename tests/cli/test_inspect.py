@@ -249,6 +249,7 @@ def test_importance_matrices(run: Run, tmp_path: Path) -> None:
     assert (kind, facts["weights"], facts["texts"]) == ("importance matrix", 1, ["wiki.txt"])
 
 
+@pytest.mark.full
 def test_adapters(run: Run, tmp_path: Path) -> None:
     model, out = tmp_path / "model.gguf", tmp_path / "adapter.gguf"
     write_tiny_model(model, hidden_size=64)

@@ -122,6 +122,7 @@ def test_recommend_and_schema(run: Run, model: str) -> None:
     check("schema", told(run, "schema", "-", input='{"type": "null"}'))
 
 
+@pytest.mark.full
 def test_transcribe(run: Run, short_whisper: Path) -> None:
     options = ("-l", "en", "--no-fallback", "-t", "1")
     audio, named = str(short_whisper / "audio.wav"), ("-m", str(short_whisper / "hf"))

@@ -118,6 +118,7 @@ def test_wrong_usage(run: Run, url: str) -> None:
     assert "it must begin with http" in run("launch", "codex", "--url", "localhost:80").stderr
 
 
+@pytest.mark.full
 def test_run_becomes_the_program(url: str, tmp_path: Path) -> None:
     program = tmp_path / "qwen"
     program.write_text(

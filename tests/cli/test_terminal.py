@@ -51,7 +51,7 @@ def check(text: str) -> None:
     assert not found, (found, text[:2000])
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -24,6 +24,7 @@ def start(given: list[str]) -> str:
     return f"{segment.start:06.3f}"
 
 
+@pytest.mark.full
 def test_a_line_for_each_piece(run: Run, given: list[str], start: str) -> None:
     result = run(*given)
     assert result.exit_code == 0, result.stderr
@@ -31,6 +32,7 @@ def test_a_line_for_each_piece(run: Run, given: list[str], start: str) -> None:
     assert "3.0 s of audio, language en" in result.stderr
 
 
+@pytest.mark.full
 def test_json_is_one_object(run: Run, given: list[str], start: str) -> None:
     found = json.loads(run(*given, "--json").stdout)
     assert list(found) == ["model", "text", "language", "duration", "segments", "complete"]
@@ -38,6 +40,7 @@ def test_json_is_one_object(run: Run, given: list[str], start: str) -> None:
     assert found["segments"][0]["start"] == float(start)
 
 
+@pytest.mark.full
 def test_subtitles(run: Run, given: list[str], start: str) -> None:
     comma = start.replace(".", ",")
     assert run(*given, "--srt").stdout.startswith(f"1\n00:00:{comma} --> 00:00:03,000\n")
@@ -47,6 +50,7 @@ def test_subtitles(run: Run, given: list[str], start: str) -> None:
     assert "exclude each other" in result.stderr
 
 
+@pytest.mark.full
 def test_a_gguf_file_and_times_of_words(run: Run, given: list[str], tmp_path: Path) -> None:
     made = run("convert", given[3], str(tmp_path / "a.gguf"))
     assert made.exit_code == 0, made.stderr
@@ -65,6 +69,7 @@ def test_a_gguf_file_and_times_of_words(run: Run, given: list[str], tmp_path: Pa
     assert "trinity transcribe" in refused.stderr
 
 
+@pytest.mark.full
 def test_errors_say_what_to_do(run: Run, given: list[str], tmp_path: Path) -> None:
     for audio, message in (
         ("missing.wav", "No such file or directory); give an audio file"),

@@ -76,6 +76,7 @@ PIECES = [*MARKS, "<think>", "</think>", ROME, '{"name": "get_time"', '"argument
           "functions.get_time:0"]  # fmt: skip
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from([one.template for one in TRANSCRIPTS]),
@@ -98,6 +99,7 @@ def test_any_text_is_read_the_same_however_it_is_cut(
     assert read(wanted, cuts) == whole == read(wanted, list(answer))
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=40), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -218,6 +220,7 @@ def test_a_long_answer_takes_linear_time() -> None:
     assert len(reader._reading.cursor.text) < 10_000
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "piece",
     [

@@ -120,6 +120,7 @@ def fields(content: bytes) -> list[int]:
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(PARTS))
 def test_damaged_files(tmp_path: Path, part: int) -> None:
     content = base_file(tmp_path)
@@ -142,6 +143,7 @@ def test_damaged_files(tmp_path: Path, part: int) -> None:
     assert outcomes["opened, no configuration"] > 80 / PARTS, outcomes
 
 
+@pytest.mark.full
 def test_every_field_with_every_edge_value_in_bounded_memory(tmp_path: Path) -> None:
     content = base_file(tmp_path)
     path = tmp_path / "damaged.gguf"
@@ -158,6 +160,7 @@ def test_every_field_with_every_edge_value_in_bounded_memory(tmp_path: Path) -> 
         tracemalloc.stop()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", some(range(4), [0]))
 def test_every_truncation(tmp_path: Path, part: int) -> None:
     content = base_file(tmp_path)
@@ -210,6 +213,7 @@ INFOS = st.lists(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(5))
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -238,6 +242,7 @@ def test_any_structure(
     exercise(path)
 
 
+@pytest.mark.full
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -230,6 +230,7 @@ entries = st.fixed_dictionaries(
 names = st.sampled_from(["a", "b", "c", "", "__metadata__", "\u00e9"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(3))
 @settings(max_examples=100, deadline=None)
 @given(header=st.dictionaries(names, entries, max_size=4), size=st.integers(0, 40))
@@ -237,6 +238,7 @@ def test_made_headers(folder: Path, part: int, header: dict[str, object], size: 
     check_agreement(file_bytes(header, bytes(size)), folder / "made.safetensors")
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(
     tensors=st.lists(

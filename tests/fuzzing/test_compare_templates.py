@@ -43,6 +43,7 @@ def test_a_difference_is_seen() -> None:
     assert set(broken.values()) == {"both fail"}
 
 
+@pytest.mark.full
 def test_main(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -167,6 +167,7 @@ def test_any_white_space(model: Model) -> None:
     assert len({c.text for c in texts}) > 1
 
 
+@pytest.mark.full
 def test_json_object(model: Model) -> None:
     for seed in range(3):
         found = model.generate("a", grammar=Grammar.json_object(), seed=seed, **RANDOM)

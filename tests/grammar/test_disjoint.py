@@ -116,6 +116,7 @@ def test_nothing_fits_both(part: int, one: Any, other: Any, values: list[Any]) -
         assert not all(validator.is_valid(value) for validator in validators)
 
 
+@pytest.mark.full
 def test_what_costs_too_much_is_not_known() -> None:
     cases = [{"const": number} for number in range(400)]
     assert not Disjoint(resolved).all(cases)

@@ -98,7 +98,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_grammars_end_within_their_time(name: str) -> None:
 

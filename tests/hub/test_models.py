@@ -76,6 +76,7 @@ def directory(name: str, tmp_path: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in top.iterdir()}
 
 
+@pytest.mark.full
 def test_model_comes_once_and_the_choice_is_said(hub: Hub, gguf: bytes) -> None:
     files = {"README.md": b"x", "m-Q4_K_M.gguf": gguf, "m-Q8_0.gguf": gguf + b"\0" * 32}
     hub.put("u/once", files)
@@ -174,6 +175,7 @@ def test_beginnings_that_are_none(hub: Hub, gguf: bytes) -> None:
     assert "status 503" in hub.load_tokenizer("hf:u/none").error
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["llama-grouped", "llama-sharded"])
 def test_tokenizer_of_a_directory(hub: Hub, name: str, tmp_path: Path) -> None:
     """The weights stay on the hub, and may be missing."""
@@ -247,6 +249,7 @@ def test_blobs_that_repositories_share(hub: Hub, tmp_path: Path) -> None:
     assert hub.open("hf:u/shared").path == str(snapshot)
 
 
+@pytest.mark.full
 def test_cut_connection_is_taken_up(hub: Hub, gguf: bytes) -> None:
     hub.put("u/cut", {"m.gguf": gguf}, cut=[100_000, 250_000])
     assert Path(hub.open("hf:u/cut").path).read_bytes() == gguf
@@ -257,6 +260,7 @@ def test_cut_connection_is_taken_up(hub: Hub, gguf: bytes) -> None:
     assert 0 < starts[0] < starts[1] <= 250_000
 
 
+@pytest.mark.full
 def test_server_without_ranges_sends_all_again(hub: Hub, gguf: bytes) -> None:
     hub.put("u/whole", {"m.gguf": gguf}, cut=[100_000], ranges=False)
     assert Path(hub.open("hf:u/whole").path).read_bytes() == gguf
@@ -273,6 +277,7 @@ def test_unfinished_file_of_an_earlier_process(hub: Hub, gguf: bytes) -> None:
     assert os.listdir(blobs) == [name]
 
 
+@pytest.mark.full
 def test_listing_without_sizes(hub: Hub, gguf: bytes) -> None:
     hub.put("u/bare", {"m.gguf": gguf}, says_sizes=False, cut=[100_000])
     assert Path(hub.open("hf:u/bare").path).read_bytes() == gguf
@@ -441,6 +446,7 @@ def test_index_that_names_more(hub: Hub, tmp_path: Path) -> None:
     assert f"names {shard}, which is missing" in hub.open("hf:u/less").error
 
 
+@pytest.mark.full
 def test_offline(hub: Hub, gguf: bytes) -> None:
     hub.put("u/off", {"m.gguf": gguf})
     path = hub.open("hf:u/off").path
@@ -457,6 +463,7 @@ def test_offline(hub: Hub, gguf: bytes) -> None:
     assert hub.server.requests == []
 
 
+@pytest.mark.full
 def test_no_server_at_all(hub: Hub, gguf: bytes) -> None:
     hub.put("u/gone", {"m.gguf": gguf})
     path = hub.open("hf:u/gone").path

@@ -146,6 +146,7 @@ def test_what_goes_beside_a_model_is_none() -> None:
         chosen("mmproj-model-F16.gguf", FILES)
 
 
+@pytest.mark.full
 @settings(deadline=None)
 @given(
     st.lists(st.from_regex(r"[a-z/.0-9QK_-]{0,12}(-0000\d-of-0000\d)?\.gguf", fullmatch=True)),

@@ -89,6 +89,7 @@ def test_an_image_is_fetched(port: int) -> None:
     assert get(f"http://images.test:{port}/unknown", most=100_000) == CONTENT * 100
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("path", "message"), [
     ("/missing", "has status 404; check the URL"),
     ("/short", "IncompleteRead"),
@@ -109,6 +110,7 @@ def test_a_known_size_that_is_too_large_is_not_read(port: int) -> None:
         get(f"http://images.test:{port}/slow", most=999)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("path", ["/slow", "/headers"])
 def test_a_slow_server_is_left(path: str, port: int) -> None:
     start = time.monotonic()

@@ -109,6 +109,7 @@ def test_a_damaged_projector_is_refused(
         model.chat(asked(small.image(20, 20)), max_tokens=1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", internvl.NAMES)
 def test_norms_follow_the_file(name: str, models: dict[str, trinity.Model]) -> None:
     images = models[name]._images

@@ -19,6 +19,7 @@ from trinity.images.family import Squares
 from trinity.images.lfm2_vl import LFM2_VL
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("size", "whole", "grid"),
     [  # transformers' Lfm2VlImageProcessor with its defaults; it fails for the last

@@ -123,6 +123,7 @@ CUTTINGS = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cutting", CUTTINGS, ids=lambda one: one.cut)
 @pytest.mark.parametrize("width", [30, 3000])
 def test_files_are_cut_like_arrays(cutting: Cutting, width: int) -> None:
@@ -220,6 +221,7 @@ def many_scans() -> bytes:
     return whole[:-2] + whole[start:-2] * 3000 + whole[-2:]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("content", "message"),
     [

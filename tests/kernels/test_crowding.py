@@ -106,6 +106,7 @@ team.close()
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     not os.path.exists("/proc/self/schedstat"), reason="the system does not say what threads lose"
 )

@@ -15,7 +15,7 @@ from tests.kernels.operands import EPSILON, aligned, row_lengths, same_bits
 from tests.kernels.reference import Bytes, Floats
 from tests.matrix import KINDS, some
 from trinity_kernels._jit import Kernel, kernel
-from trinity_kernels.isa import interpreted
+from trinity_kernels.isa import available_levels, interpreted
 from trinity_kernels.memory import get_i64, set_i64
 from trinity_kernels.ops import expert_rows, mix, squares
 from trinity_kernels.ops.matmul import activation_tiles, experts, variants
@@ -28,6 +28,7 @@ from trinity_kernels.record import ROWS, SLOTS
 from trinity_kernels.selftest.activation_forms import form_of
 from trinity_kernels.team import Team
 
+BEST = available_levels()[0]
 EXPERTS, PER_TOKEN, N, MOST_THREADS = 6, 2, 53, 8
 TOKENS = (1, 2, 9, 75)
 # The longest but one of row_lengths, of which tiles and panels have some parts.
@@ -58,7 +59,7 @@ class Rows:
         return self.places.reshape(-1)[at].astype(np.int64)
 
 
-def rows_of(chosen: NDArray[np.int32], level: str = "portable", team: Team | None = None) -> Rows:
+def rows_of(chosen: NDArray[np.int32], level: str = BEST, team: Team | None = None) -> Rows:
     words = expert_rows.groups_words(EXPERTS)
     found = Rows(
         chosen, np.full(words, -7, np.int64), np.full_like(chosen, -1),
@@ -237,7 +238,7 @@ TAGS = pytest.mark.parametrize("tag", some(sorted(FORMS), {*KINDS, "MXFP4", "F16
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_products_of_experts_are_products(tag: str, tokens: int, level: str, two: Team) -> None:
     p = product(tag, tokens)
-    exact = p.one_by_one(matmul, "portable")
+    exact = p.one_by_one(matmul, BEST)
     k = p.x.shape[1]
     for inner in variants.kernels(level):
         if tag not in variants.types_of(inner):
@@ -271,7 +272,7 @@ def test_every_row_is_multiplied_by_one_thread(threads: int) -> None:
     team = Team(threads)
     try:
         # Added onto ones: a row that is multiplied twice is added twice.
-        assert same_bits(p.run(matmul, "portable", team), p.one_by_one(matmul, "portable"))
+        assert same_bits(p.run(matmul, BEST, team), p.one_by_one(matmul, BEST))
     finally:
         team.close()
 

@@ -8,7 +8,6 @@ import pytest
 from tests.kernels.launch import launch
 from tests.kernels.operands import EPSILON, same_bits
 from tests.kernels.reference import Floats
-from trinity_kernels.isa import available_levels
 from trinity_kernels.ops import hadamard as op
 from trinity_kernels.team import Team
 
@@ -38,7 +37,9 @@ def sylvester(block: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     ("rows", "width", "block"),
     [(1, 5, 1), (3, 24, 8), (2, 48, 16), (1, 5120, 1024), (5, 192, 64)],
 )
-def test_bound_and_bits(rows: int, width: int, block: int, after: bool, two: Team) -> None:
+def test_bound_and_bits(
+    rows: int, width: int, block: int, after: bool, two: Team, levels: tuple[str, ...]
+) -> None:
     rng = np.random.default_rng(block)
     x = rng.normal(size=(rows, width)).astype(np.float32)
     factors = (rng.choice([-1, 1], width) / np.sqrt(block)).astype(np.float32)
@@ -48,7 +49,7 @@ def test_bound_and_bits(rows: int, width: int, block: int, after: bool, two: Tea
     # A rounding for each distance, of values that grow by the square root of 2.
     bound = 2 * (block.bit_length() + 1) * EPSILON * np.abs(x).max() * np.sqrt(block)
     assert np.abs(expected - exact).max() <= bound
-    for level in available_levels():
+    for level in levels:
         for team in (None, two):
             assert same_bits(transformed(x, factors, block, level, team, after=after), expected)
 

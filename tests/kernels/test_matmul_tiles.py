@@ -60,7 +60,7 @@ def bfloat_product(p: Product) -> tuple[Doubles, Doubles]:
     return expected, np.abs(x) @ magnitudes.T
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @TAGS
 def test_within_the_bound(tag: str, two: Team) -> None:
     for k, (tokens, n) in lengths_and_shapes(tag, SHAPES):

@@ -104,6 +104,7 @@ def said_of(processors: list[tuple[str, str]]) -> str:
     return done.stderr
 
 
+@pytest.mark.full
 def test_llvm_knows_names_and_features() -> None:
     assert said_of([compiled_for(machine) for machine in PROCESSORS]) == ""
     assert "not a recognized processor" in said_of([("cortex-a7600", "+neon")])

@@ -161,7 +161,7 @@ def powers(rng: np.random.Generator, *shape: int) -> Floats:
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_by_the_formula(

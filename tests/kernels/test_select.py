@@ -18,6 +18,7 @@ def sorted_first(values: NDArray[np.float32], k: int) -> list[int]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(3))
 @settings(max_examples=100, deadline=None)
 @given(st.data())

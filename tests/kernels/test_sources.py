@@ -62,6 +62,7 @@ def test_no_kernel_depends_on_how_code_is_kept() -> None:
         assert not sources.modules_of(module) - {module} & sources.NO_CODE
 
 
+@pytest.mark.full
 def test_a_change_reaches_what_depends_on_it_alone(tmp_path: Path) -> None:
     copy = tmp_path / "installed"
     shutil.copytree(KERNELS, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -65,12 +65,13 @@ class Steps:
 @pytest.mark.parametrize("threads", some([1, 2, 3, 4], [1, 2]))
 def test_every_thread_walks_every_record(threads: int) -> None:
     steps, team = Steps(threads, 5), Team(threads, all_run=True)
-    for _ in range(1000):
+    for _ in range(300):
         team.run(steps.plan)
     team.close()
-    steps.check(1000)
+    steps.check(300)
 
 
+@pytest.mark.full
 def test_sleeping_threads_wake() -> None:
     steps, team = Steps(3, 5), Team(3, all_run=True)
     for i in range(30):
@@ -181,6 +182,7 @@ def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
     steps.check(400)
 
 
+@pytest.mark.full
 def test_exceptions_from_outside_leave_the_team_whole() -> None:
     """Signal handlers and other threads can raise an exception between any two bytecodes."""
     steps, team = Steps(3, 5), Team(3, all_run=True)

@@ -29,6 +29,7 @@ def matrix(m: int, k: int) -> np.ndarray:
     return np.random.default_rng([m, k]).integers(-1, 2, (m, k), np.int8)
 
 
+@pytest.mark.full
 def test_bytes_of_microsofts_converter(shared_data: Path) -> None:
     entries = json.loads((shared_data / "tl/tl.json").read_text())
     assert len(entries) == 6

@@ -134,6 +134,7 @@ def test_windows_that_are_none(name: str, window: int) -> None:
         opened(draft)
 
 
+@pytest.mark.full
 def test_experts_that_a_file_names_and_does_not_have() -> None:
     """With a tensor for each expert, a few tensors suffice to find that others are missing."""
     layers, experts = 512, 4096

@@ -271,6 +271,7 @@ def test_synthetic_models_repeat_by_seed_and_untie_on_request(tmp_path: Path) ->
         assert provider.tensor("output.weight").type == "Q8_0"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("size", [512, 32_000, 128_256])
 def test_synthetic_vocabularies_merge(size: int) -> None:
     vocabulary = {key: value for key, (value, _) in synthetic_vocabulary(size).items()}

@@ -146,6 +146,7 @@ def test_no_thread_to_watch_it(confined: Confined, monkeypatch: pytest.MonkeyPat
         confined.call(["echo", 1])
 
 
+@pytest.mark.full
 @LINUX
 def test_a_long_request_has_more_of_everything(confined: Confined) -> None:
     text = "x" * 20_000_000

@@ -316,6 +316,7 @@ def test_a_file_cut_while_a_model_runs(flags: tuple[str, ...], tmp_path: Path) -
     run(code, tmp_path, *flags)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows lets nobody write to a mapped file")
 def test_a_file_that_is_overwritten_is_refused_and_one_that_is_replaced_is_not(
     tmp_path: Path,
@@ -369,6 +370,7 @@ def run_script(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     """A downloaded model's folder may have Python files in it."""
     for name in ("typer", "typing", "json", "numpy", "numba", "enum", "re", "trinity_kernels"):

@@ -70,6 +70,7 @@ def test_a_stack_that_is_too_small_is_an_error(size: int) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_model_runs_in_the_smallest_stack() -> None:
     command = ["-m", "trinity", "generate", "-m", "trinity/data/demo.gguf", "--prompt", "The"]
     arguments = [*command[:4], str(ROOT / command[4]), *command[5:], "-n", "3"]

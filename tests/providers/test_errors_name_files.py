@@ -87,6 +87,7 @@ def test_damaged_gguf_files(whole: Path, part: int, tmp_path: Path) -> None:
         assert str(path) in error
 
 
+@pytest.mark.full
 def test_commands_name_the_file(whole: Path, tmp_path: Path) -> None:
     shutil.copy(whole, tmp_path / "whole.gguf")
     path = tmp_path / "damaged.gguf"

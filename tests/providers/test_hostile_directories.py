@@ -88,7 +88,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return model_directory(request.param, tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["config", "weights", "index", "generation"])
 def test_changed_files(kind: str, whole: Path, tmp_path: Path) -> None:
     names = {

@@ -123,6 +123,7 @@ def test_dequantized_weights_are_those_of_transformers(shared_data: Path) -> Non
     np.testing.assert_array_equal(found[: len(expected)], expected)
 
 
+@pytest.mark.full
 def test_what_modelopt_says_in_its_own_file(tmp_path: Path) -> None:
     quantized, wide = directories(LLAMA, "modelopt-nvfp4", tmp_path)
     (quantized / "config.json").write_text(json.dumps(LLAMA))
@@ -133,6 +134,7 @@ def test_what_modelopt_says_in_its_own_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits(quantized, None), logits(wide, None), rtol=0, atol=1e-3)
 
 
+@pytest.mark.full
 def test_scales_of_all_drawnare_tensors_of_their_own(tmp_path: Path) -> None:
     """As GGUF has them for NVFP4; of experts one tensor for all."""
     quantized, _ = directories(EXPERTS, "ct-nvfp4", tmp_path)

@@ -79,6 +79,7 @@ def test_every_row_once_whatever_is_killed(cluster: Cluster, tmp_path: Path) -> 
     assert texts(out) == texts(tmp_path / "whole")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(HAS_RAY, reason="Ray is installed")
 def test_without_ray(tmp_path: Path) -> None:
     done = run(write(tmp_path / "in.jsonl", [row(1)]), tmp_path / "out", "--ray")
@@ -86,6 +87,7 @@ def test_without_ray(tmp_path: Path) -> None:
     assert 'pip install "trinity-llm[ray]"' in done.stderr
 
 
+@pytest.mark.full
 def test_flags_of_ray_need_ray(tmp_path: Path) -> None:
     done = run(tmp_path / "in", tmp_path / "out", "--replicas", "2")
     assert done.returncode == 2

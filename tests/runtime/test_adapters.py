@@ -124,6 +124,7 @@ def test_tokens_one_by_one(engine: CPUEngine) -> None:
         assert np.allclose(single, at_once, atol=1e-4)
 
 
+@pytest.mark.full
 def test_ternary_models_stay_exact(files: dict[str, Path], level: str) -> None:
     lora = [(files["wide"], 0.0)]
     engine = load_engine(open_weights(files["ternary"]), threads=2, isa=level, lora=lora)

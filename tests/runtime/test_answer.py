@@ -133,6 +133,7 @@ def test_half_a_character_at_the_end_is_replaced() -> None:
     assert completed(talker("≈"), max_tokens=2).text == "\ufffd"
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_stop_matcher_cuts_at_the_first_completed_stop(text: str, stop: list[str]) -> None:

@@ -170,6 +170,7 @@ def test_a_cache_that_a_caller_has_keeps_its_pages_alone() -> None:
     assert pool.nbytes == 0
 
 
+@pytest.mark.full
 def test_a_dropped_model_is_freed_without_close(path: Path) -> None:
     before = descriptors()
     model = trinity.load(path, threads=1)

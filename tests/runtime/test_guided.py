@@ -201,6 +201,7 @@ def test_cancel_in_mid_grammar() -> None:
     assert len(engine.evaluated) <= steps + 3
 
 
+@pytest.mark.full
 def test_pages_that_are_taken_away_change_nothing() -> None:
     """Two completions do not fit into memory: the younger one is computed again."""
     grammar = Grammar.regex("[a-c]{100}x{8}[a-c]{60}")

@@ -86,6 +86,7 @@ def test_the_answer_is_the_same(name: str, data: st.DataObject) -> None:
     assert spent.accepted_tokens <= spent.proposed_tokens
 
 
+@pytest.mark.full
 def test_a_guide_that_cuts_nothing_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The result depends on what the grammar allows and forces after each token."""
     params = SamplingParams(temperature=0.5, seed=3)

@@ -97,6 +97,7 @@ def assert_same(
     return computed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rows", [1, 3, 5, 16])
 @pytest.mark.parametrize("kind", ["Q8_0", "F16", "BF16", "F32", "Q4_K", "Q6_K"])
 @pytest.mark.parametrize("level", LEVELS)
@@ -137,6 +138,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -159,6 +161,7 @@ def test_completions_are_the_same(options: dict[str, Any], folder: Path, used: l
     assert not used
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -313,6 +316,7 @@ def test_auto_measures_before_it_uses_a_sketch(
             used.clear()
 
 
+@pytest.mark.full
 def test_auto_measures_again_after_failures(
     folder: Path, monkeypatch: pytest.MonkeyPatch, used: list[int]
 ) -> None:

@@ -97,6 +97,7 @@ print(anonymous() - before)
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc's heap")
 def test_a_threads_heap_keeps_little() -> None:

@@ -43,7 +43,7 @@ def test_figures_are_those_of_the_naive_forward_pass(tiny: Path) -> None:
     provider = open_weights(tiny)
     tensors, config = float_tensors(provider), provider.config
     seen: list[Perplexity] = []
-    with load(tiny, threads=2, kv_type="f32", isa="portable") as model:
+    with load(tiny, threads=2, kv_type="f32") as model:
         ids = model.tokenize(TEXT)
         found = model.perplexity(TEXT, window=WINDOW, progress=seen.append)
         assert model.perplexity(ids, window=WINDOW) == found
@@ -68,6 +68,7 @@ def test_figures_are_those_of_the_naive_forward_pass(tiny: Path) -> None:
     assert [estimate.windows for estimate in seen] == list(range(1, count + 1))
 
 
+@pytest.mark.few(1)
 def test_every_level_and_thread_count_gives_the_same(tiny: Path, levels: tuple[str, ...]) -> None:
     """All bits are equal except with AMX, whose tiles split F16 weights into two bfloat16 parts."""
     found: dict[bool, set[float]] = {False: set(), True: set()}

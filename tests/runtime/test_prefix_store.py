@@ -71,6 +71,7 @@ def test_a_later_model_begins_with_what_was_evaluated(path: Path, tmp_path: Path
         assert alone.timings.cached_tokens == 0
 
 
+@pytest.mark.full
 def test_a_damaged_or_truncated_file_is_removed_and_not_used(path: Path, tmp_path: Path) -> None:
     with loaded(path, tmp_path) as model:
         expected = answered(model).token_ids
@@ -92,6 +93,7 @@ def test_a_damaged_or_truncated_file_is_removed_and_not_used(path: Path, tmp_pat
         assert len(files(tmp_path)) == PAGES  # it was written anew
 
 
+@pytest.mark.full
 def test_files_of_other_pages_models_and_types_are_not_used(path: Path, tmp_path: Path) -> None:
     with loaded(path, tmp_path) as model:
         expected = answered(model).token_ids
@@ -179,7 +181,7 @@ def said(model: Model, prompt: list[int]) -> tuple[list[int], list[float], int]:
     return found.token_ids, numbers, found.timings.cached_tokens
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_windows_and_states_are_there_again_to_the_bit(

@@ -37,7 +37,7 @@ def model() -> Iterator[Model]:
         yield model
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_goes_on_from_any_of_its_tokens(model: Model, kind: str) -> None:
     options = KINDS[kind]

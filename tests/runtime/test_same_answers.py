@@ -114,6 +114,7 @@ def test_in_any_slot(model: Model) -> None:
         assert said(model, prompt, slot=slot) == expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("level", available_levels())
 def test_after_a_restart(path: Path, tmp_path: Path, level: str) -> None:
     found, cached = [], []
@@ -135,6 +136,7 @@ def test_after_a_restart(path: Path, tmp_path: Path, level: str) -> None:
         assert said(model, prompt, slot=5) == expected
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("level", available_levels())
 def test_in_steps_of_any_size(path: Path, level: str) -> None:
     found = {}

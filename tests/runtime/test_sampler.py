@@ -200,6 +200,7 @@ def test_the_best_of_what_a_token_was_drawn_from(top: int) -> None:
     np.testing.assert_allclose([value for _, value in found], expected[order], atol=1e-5)
 
 
+@pytest.mark.full
 def test_draws_follow_the_probabilities() -> None:
     logits = np.array([1, 0, 2, -1], np.float32)
     count = 20_000

@@ -196,6 +196,7 @@ def model() -> Iterator[trinity.Model]:
         yield model
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", ANSWERS)
 def test_neither_speculation_nor_a_batch_changes_a_text(case: str, model: trinity.Model) -> None:
     prompt = "One, two, three. One, two, three. One, two,"
@@ -213,6 +214,7 @@ def test_a_grammar_holds(case: str, model: trinity.Model) -> None:
     assert re.fullmatch("(ab|ba){8}c", found.text)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", ["dry of all", "everything"])
 def test_a_shifted_context_is_another_text(case: str, model: trinity.Model) -> None:
     options: dict[str, Any] = {**ANSWERS[case], "context_shift": True, "ignore_eos": True}

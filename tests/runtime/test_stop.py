@@ -33,6 +33,7 @@ def naive(pieces: list[str], stops: list[str]) -> tuple[list[str], str | None]:
     return shown, None
 
 
+@pytest.mark.full
 @settings(max_examples=2000, deadline=None)
 @given(PIECES, STOPS)
 def test_the_automaton_finds_what_a_search_finds(pieces: list[str], stops: list[str]) -> None:

@@ -249,7 +249,7 @@ def test_an_empty_text_among_ollamas(client: TestClient, model: Model) -> None:
     assert np.abs(np.array(found.json()["embeddings"]) - expected).max() < 1e-6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("arguments", [{}, [], None, "", "{}"])
 def test_ollamas_calls_without_arguments(client: TestClient, arguments: object) -> None:
     call = {"function": {"name": "f", "arguments": arguments}}

@@ -19,6 +19,7 @@ def demo() -> Iterator[tuple[leaving.Watched, int]]:
         yield watched, port
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", leaving.PHASES)
 def test_work_ends_within_two_steps(name: str, demo: tuple[leaving.Watched, int]) -> None:
     watched, port = demo

@@ -330,6 +330,7 @@ def test_document_has_every_path(client: TestClient) -> None:
         assert f'"$ref":"#/components/schemas/{name}"' in text
 
 
+@pytest.mark.full
 def test_document_says_in_which_other_forms_values_may_come(client: TestClient) -> None:
     components = client.get("/openapi.json").json()["components"]["schemas"]
     fields = components["ChatRequest"]["properties"]

@@ -67,6 +67,7 @@ def ask(url: str) -> httpx.Response:
     return httpx.post(f"{url}{CHAT}", json=BODY, timeout=LIMIT)
 
 
+@pytest.mark.full
 def test_idle_connections_make_room(make: MakeApp, caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.WARNING, "trinity.server"),
@@ -133,6 +134,7 @@ def test_a_crowd_makes_room_before_its_connections_begin() -> None:
         assert not any(one.is_closed for one in state.accepted)
 
 
+@pytest.mark.full
 def test_where_all_work_one_more_is_told(make: MakeApp, model: Model) -> None:
     with socket_server(make(), max_connections=8) as url, clients(url) as made:
         text = b'{"messages":[{"role":"user","content":"x"}],"max_tokens":2}'
@@ -246,6 +248,7 @@ def large() -> Starlette:
     return app
 
 
+@pytest.mark.full
 def test_unread_answers_have_a_total(large: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_UNREAD", 2 * LARGE)
     with socket_server(large) as url, clients(url) as made:
@@ -279,6 +282,7 @@ def test_an_answer_in_pieces_waits_for_its_reader(large: Starlette) -> None:
         assert len(httpx.get(f"{url}/pieces", timeout=LIMIT).text) == LARGE
 
 
+@pytest.mark.full
 def test_who_does_not_read_is_given_up(large: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "STALL_SECONDS", 3.0)
     with socket_server(large) as url, clients(url) as made:
@@ -299,6 +303,7 @@ def test_who_does_not_read_is_given_up(large: Starlette, monkeypatch: pytest.Mon
         assert read > LARGE
 
 
+@pytest.mark.full
 def test_the_rest_of_a_refused_body_ends(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "REST_SECONDS", 0.1)
     head = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -367,6 +372,7 @@ def test_bytes_that_come_after_its_refusal_give_a_body_no_more_time(
         asyncio.run(test())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("drip", [0, 1 << 14])
 def test_a_body_comes_in_time_or_is_refused(
     drip: int, make: MakeApp, monkeypatch: pytest.MonkeyPatch

@@ -95,6 +95,7 @@ def test_many_texts_come_in_order(client: TestClient, model: Model) -> None:
     assert np.array_equal(rows(post(client, input=texts)), model.embed(texts))
 
 
+@pytest.mark.full
 def test_more_texts_than_openai_allows(client: TestClient, model: Model) -> None:
     """Ollama has no limit; here the limit is the size of the answer."""
     texts = [str(number % 7) for number in range(MOST_TEXTS + 2)]

@@ -66,6 +66,7 @@ def test_a_stream_has_the_estimate_in_its_head(client: TestClient) -> None:
     assert 0 <= int(found.headers["x-predicted-first-token-ms"]) < 10_000
 
 
+@pytest.mark.full
 def test_a_full_queue_refuses_and_says_when_to_ask_again(make: MakeApp) -> None:
     app = make(max_queue=1)
 

@@ -223,6 +223,7 @@ def test_a_large_body_is_joined_in_a_thread(count: int) -> None:
     asyncio.run(test())
 
 
+@pytest.mark.full
 def test_a_callback_that_blocks_the_loop_is_found(held: Held) -> None:
     """A planted defect: 100 ms of work in one callback."""
 

@@ -47,7 +47,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield found
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("attack", some(ATTACKS, FIRST, ATTACKS[::3]), ids=lambda one: one.name)
 def test_an_ordinary_client_is_served_beside(attack: Attack, servers: Range) -> None:
     found = servers.measure(attack, SECONDS, SCALE * slowness(), TRIES)
@@ -122,6 +122,7 @@ def test_a_report_has_the_strict_limits(tmp_path: Path, monkeypatch: pytest.Monk
     assert "4 attacks: 1 kept every limit, 2 kept them" in table
 
 
+@pytest.mark.full
 def test_an_attack_on_an_application_that_blocks_its_loop_is_seen(
     servers: Range, monkeypatch: pytest.MonkeyPatch
 ) -> None:

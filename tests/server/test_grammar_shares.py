@@ -72,6 +72,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     made.may.set()
 
 
+@pytest.mark.full
 def test_another_key_is_served_beside_sixty_heavy_grammars(make: MakeApp, held: Held) -> None:
     app = make(api_key=(FIRST, SECOND))
 

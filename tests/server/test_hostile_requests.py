@@ -79,6 +79,7 @@ def test_half_a_request_whose_client_goes_is_closed(url: str, model: Model, sent
     assert is_alive(url)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/ch", GET + b"X: y"])
 def test_headers_that_never_end_end_the_connection(
     url: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
@@ -97,6 +98,7 @@ def test_headers_that_never_end_end_the_connection(
     assert is_alive(url)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "sent",
     [

@@ -129,6 +129,7 @@ def of_ollama_generate(url: str, stream: bool) -> str:
     return "".join(httpx.Response(200, text=line).json()["response"] for line in lines)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "ask", [of_chat, of_responses, of_messages, of_ollama_chat, of_ollama_generate]
@@ -165,6 +166,7 @@ def test_wrong_images_are_refused(vision_url: str, url: object, message: str) ->
     assert message in response.json()["error"]["message"]
 
 
+@pytest.mark.full
 def test_large_images_fit_if_the_model_reads_images(vision_url: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1500, 1400, 3), dtype=np.uint8)
     stream = io.BytesIO()

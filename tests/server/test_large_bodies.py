@@ -142,6 +142,7 @@ def test_what_cannot_fit_is_refused_before_it_is_tokenized(
     assert is_idle(model)
 
 
+@pytest.mark.full
 def test_tokens_are_counted_whatever_fits(client: TestClient, model: Model) -> None:
     count = len(model.tokenizer.encode(LONG, add_bos=False))
     assert len(client.post("/tokenize", json={"content": LONG}).json()["tokens"]) == count

@@ -97,6 +97,7 @@ def test_requirement_1_leaving_the_queue_ends_it_there(app: Starlette, model: Mo
     run(test)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rounds", [3, pytest.param(63, marks=pytest.mark.full)])
 def test_requirement_1_neighbours_bytes_are_unchanged(
     app: Starlette, model: Model, rounds: int, monkeypatch: pytest.MonkeyPatch
@@ -292,6 +293,7 @@ def test_what_fails_in_a_stream_ends_it_with_an_error(
     run(test)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("prompts", [20, pytest.param(200, marks=pytest.mark.full)])
 def test_requirement_5_memory_is_flat_over_many_prompts(
     app: Starlette, model: Model, prompts: int

@@ -76,6 +76,7 @@ def test_pages_of_batches(batches: Any) -> None:
     assert (page.first_id, page.last_id) == (newest[2], newest[3])
 
 
+@pytest.mark.full
 def test_a_batch_is_cancelled_and_removed(batches: Any, served: TestClient) -> None:
     long = [request(f"r{i}", max_tokens=500, messages=HELLO * 3) for i in range(40)]
     name = batches.create(requests=long).id

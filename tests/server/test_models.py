@@ -436,6 +436,7 @@ def test_events_do_not_hold_up_the_end_of_the_server(make: MakeApp) -> None:
         assert time.monotonic() - began < ServerOptions().drain
 
 
+@pytest.mark.full
 def test_events_do_not_keep_memory_from_the_system(
     make: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_lone_message_of_the_assistant_is_refused(client: TestClient) -> None:
     assert "there must be a message before it" in response.json()["error"]["message"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("path", "name"),
     [

@@ -208,6 +208,7 @@ def test_requirement_19_a_server_idles_then_sigterm_drains() -> None:
         assert server.wait(LIMIT) == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("drain", "signals"), [("600", 2), pytest.param("0", 1, marks=FULL)])
 def test_what_does_not_end_in_time_is_cut_and_a_second_signal_waits_for_nothing(
     drain: str, signals: int
@@ -237,6 +238,7 @@ def seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.full
 def test_what_ends_a_start_is_said_after_the_warning() -> None:
     """The model cannot be loaded; the server listens on all addresses without a key."""
     done = subprocess.run(

@@ -12,7 +12,7 @@ from tests.soak import shutdowns
 from trinity.model import Model
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", shutdowns.BEHAVIOURS)
 @pytest.mark.parametrize("part", some(range(5), [0]))
 def test_a_server_ends_in_time(name: str, part: int, model: Model) -> None:

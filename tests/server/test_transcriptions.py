@@ -143,6 +143,7 @@ def test_models_that_openais_client_names(official: openai.OpenAI, folder: Path,
     assert found.text
 
 
+@pytest.mark.full
 def test_a_stream_in_openais_client(
     official: openai.OpenAI, folder: Path, whisper: trinity.SpeechModel
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_stream_of_wrong_audio_has_its_status(official: openai.OpenAI) -> None
         official.audio.transcriptions.create(file=("a.mp3", b"nothing"), model="toy", stream=True)
 
 
+@pytest.mark.full
 def test_logprobs_of_the_tokens(
     official: openai.OpenAI, folder: Path, whisper: trinity.SpeechModel
 ) -> None:
@@ -212,6 +214,7 @@ def test_compressed_audio(official: openai.OpenAI, folder: Path, kind: str, subt
     assert found.duration == pytest.approx(3.0, abs=0.15)
 
 
+@pytest.mark.full
 def test_fields_without_an_effect_are_named(http: TestClient, folder: Path) -> None:
     audio = (folder / "audio.wav").read_bytes()
     fields: dict[str, str | list[str]] = {
@@ -232,6 +235,7 @@ def test_fields_without_an_effect_are_named(http: TestClient, folder: Path) -> N
     assert "x-trinity-ignored" not in answer.headers
 
 
+@pytest.mark.full
 def test_keywords_are_shown_to_the_model(
     http: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +294,7 @@ def test_a_speech_model_that_cannot_be_loaded_does_not_end_the_server(
     assert broken in line
 
 
+@pytest.mark.full
 def test_formats(http: TestClient, folder: Path) -> None:
     audio = (folder / "audio.wav").read_bytes()
     text = send(http, audio, response_format="text", temperature="1", prompt="a name")
@@ -300,6 +305,7 @@ def test_formats(http: TestClient, folder: Path) -> None:
     assert " --> 00:00:" in lines
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
@@ -431,6 +437,7 @@ def test_a_large_damaged_form_takes_no_time() -> None:
     within(2.0, test)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("stream", ["false", "true"])
 def test_a_long_recording_is_refused_by_its_seconds(
     model: Model, folder: Path, stream: str

@@ -50,6 +50,7 @@ def text(size: int) -> bytes:
     return json.dumps({"content": "x" * (size - len(json.dumps({"content": ""})))}).encode()
 
 
+@pytest.mark.full
 def test_a_body_in_tiny_chunks_is_refused(url: str, held: Held) -> None:
     def test() -> None:
         found = asked(url, CHUNKED + chunks(text(1_000_000), 1))

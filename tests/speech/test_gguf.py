@@ -118,7 +118,7 @@ def test_keys_and_names_are_those_of_the_description(file: Path) -> None:
     } <= names  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("type", ["Q8_0", "Q4_0", "Q4_K_M", "Q6_K", "F32", "BF16"])
 def test_quantized_files(file: Path, folder: Path, tmp_path: Path, type: str) -> None:
     """Convolutions and positions are unchanged, and the states have the same direction."""
@@ -143,6 +143,7 @@ def test_quantized_files(file: Path, folder: Path, tmp_path: Path, type: str) ->
             trinity.SpeechModel(path, quantize="Q8_0")
 
 
+@pytest.mark.full
 def test_models_of_english_alone(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "hf", tmp_path / "hf")
     path = tmp_path / "hf" / "generation_config.json"

@@ -40,6 +40,7 @@ def test_features(folder: Path, golden: dict[str, Any]) -> None:
     np.testing.assert_allclose(features[len(wanted) :], golden["features_rest"], atol=1e-3)
 
 
+@pytest.mark.full
 def test_encoder(model: SpeechModel, folder: Path) -> None:
     clip = Clip(open_audio(folder / "audio.wav"), 80, 3000)
     states = model._encoder.run(model._team, clip.features(0, silence=True))

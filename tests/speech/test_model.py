@@ -40,6 +40,7 @@ def searched(monkeypatch: pytest.MonkeyPatch, found: Callable[..., SpeechHypothe
 FIRST = 334
 
 
+@pytest.mark.full
 def test_windows_follow_the_times_that_were_found(
     model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ POST_PROCESSOR = {
 }
 
 
+@pytest.mark.full
 def test_the_post_processor_of_openais_directories(
     folder: Path, model: trinity.SpeechModel, tmp_path: Path
 ) -> None:
@@ -274,6 +276,7 @@ def test_wrong_options(model: trinity.SpeechModel, options: dict[str, Any], mess
         model.transcribe(tone(16000, 0.1), **options)
 
 
+@pytest.mark.full
 def test_what_is_no_speech_model(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(InputError, match="there is no such file or model"):
         trinity.SpeechModel(tmp_path / "missing")

@@ -108,6 +108,7 @@ def test_a_text_that_does_not_end_has_the_most_tokens(beams: int) -> None:
     assert len(found.ids) == MOST
 
 
+@pytest.mark.full
 def test_draws_follow_the_temperature() -> None:
     """Probabilities 0.8 and 0.2 become 0.64 to 0.04 at temperature 0.5."""
     logits = np.full((SIZE, SIZE), -50.0)

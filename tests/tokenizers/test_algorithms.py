@@ -35,6 +35,7 @@ WORDS = st.lists(
 )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(3))
 @settings(max_examples=100, deadline=None)
 @given(words=WORDS, text=st.text("ab é\n\0c", max_size=30))

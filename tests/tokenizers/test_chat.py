@@ -40,6 +40,7 @@ def test_llama_3() -> None:
     assert without.endswith("<b><|eot_id|>")
 
 
+@pytest.mark.full
 def test_llama_3_is_encoded_with_one_bos(tokenizer_of: TokenizerOf) -> None:
     tokenizer = tokenizer_of("llama-bpe")
     text = render_chat(LLAMA_3, MESSAGES, bos_token="<|begin_of_text|>")

@@ -32,6 +32,7 @@ def of_a_directory(folder: Path) -> Tokenizer:
     return tokenizer_from(directory_of(folder, normalizer=None, pre_tokenizer=splitter))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", [lambda _: bpe(), of_a_directory], ids=["gpt2", "rules"])
 def test_words_of_tokenizers_that_are_gone(
     make: Callable[[Path], Tokenizer], tmp_path: Path

@@ -105,7 +105,7 @@ CRAFTED: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_vocabularies(name: str) -> None:
     """The search takes seconds; trying one token after the other could take minutes."""

@@ -293,6 +293,7 @@ def test_sliding_window_of_mistral(tmp_path: Path) -> None:
         np.testing.assert_allclose(model.logits(expected.tokens), expected.logits, atol=1e-3)
 
 
+@pytest.mark.full
 def test_name_of_the_model(tmp_path: Path) -> None:
     """The directory's name, or the name in Hugging Face's cache."""
     cached = tmp_path / "models--someone--Tiny-Llama" / "snapshots"

@@ -100,6 +100,7 @@ def test_the_work_grows_with_the_tensors_and_is_told_in_bytes(
     assert Names.rounds < 10
 
 
+@pytest.mark.full
 def test_tensors_of_any_size_take_little_memory(tmp_path: Path) -> None:
     x = np.zeros((4096, 4096), np.float32)
     first = open_weights(made(tmp_path / "a.gguf", {"w": ("F32", x)}))

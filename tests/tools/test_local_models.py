@@ -94,6 +94,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Served, str, 
     return served, result.stderr, result.exit_code
 
 
+@pytest.mark.full
 def test_the_command(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served, said, _ = run(monkeypatch)
     assert "using the demo chat model" in said

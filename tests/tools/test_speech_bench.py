@@ -24,6 +24,7 @@ def model(folder: Path) -> Iterator[trinity.SpeechModel]:
         yield loaded
 
 
+@pytest.mark.full
 def test_what_is_measured(model: trinity.SpeechModel, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[tuple[int, int]] = []
     with model.parts() as (encoder, decoder, _):

@@ -157,7 +157,7 @@ def paste(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 def test_what_is_pasted_typed_and_edited(start: Start) -> None:
     chat = start("-n", "3")
     pasted = "def f():\n    return 1\n\n/reset\nends with \\"
@@ -232,7 +232,7 @@ def test_a_response_on_the_screen(start: Start, columns: int) -> None:
     assert screen.buffer[at + 1][0].fg == "default"
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 def test_full_context_says_so_and_shifts(start: Start) -> None:
     chat = start("--ctx", "96", "--ignore-eos")
     text = chat.enter("Who was Prince Andrew?")
@@ -250,7 +250,7 @@ def test_full_context_says_so_and_shifts(start: Start) -> None:
     assert len(chat.messages()) == 4
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     chat = start(code=SLOW)
     chat.child.send("go\r")
@@ -271,7 +271,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_the_session(start: Start) -> None:
     assert chat.end() == 130
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 def test_ctrl_c_as_an_answer_ends_ends_no_chat(start: Start) -> None:
     late = "import trinity.cli.chatting.dialogue as d\n"
     late += "d.remarks = lambda *_: (print('all', flush=True), time.sleep(0.5), [])[2]\n"

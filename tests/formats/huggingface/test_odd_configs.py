@@ -26,7 +26,7 @@ CLASSES = [name for name in GOLDEN if name != "transformers"]
 LARGEST_DIFFERENCE = 1e-3
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("class_name", CLASSES)
 def test_odd_configurations(class_name: str, tmp_path: Path) -> None:
     golden, computed = GOLDEN[class_name], dict[tuple[str, int], NDArray[np.float32]]()

@@ -130,6 +130,7 @@ def test_peer_that_dies_later_is_explained(tmp_path: Path) -> None:
         peer.measure(bench_peers.Test("tg", 4), "flash")
 
 
+@pytest.mark.full
 def test_runs_as_a_script() -> None:
     script = ROOT / "scripts" / "bench" / "bench_peers.py"
     paths = os.pathsep.join([str(ROOT), str(ROOT / "kernels")])

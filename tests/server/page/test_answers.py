@@ -46,6 +46,7 @@ def test_hostile_answers_run_and_load_nothing(page: Page, way: str) -> None:
     assert page.driver.get_log("browser") == []  # the policy had nothing to refuse
 
 
+@pytest.mark.full
 def test_markdown_becomes_what_it_means(page: Page) -> None:
     page.keep([{"role": "assistant", "content": "# T\n\n1. **b** &amp; `c`\n2. [l](https://a.example/)\n\n"
                 "| a |\n|--:|\n| 1 |\n\n```py\nx < 1\n```\n\n<b>raw</b>"}])  # fmt: skip

@@ -49,6 +49,7 @@ def test_a_browser_without_a_database_says_so(page: Page) -> None:
         assert "cannot save chats: forbidden" in page.find("#error").text
 
 
+@pytest.mark.full
 def test_copying_without_a_clipboard(page: Page) -> None:
     """Pages that are served by plain HTTP from another machine have no clipboard."""
     page.run(

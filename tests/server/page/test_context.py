@@ -111,6 +111,7 @@ def test_a_draft_belongs_to_its_chat(page: Page) -> None:
     assert page.run("return document.querySelector('#input').value") == "half a"
 
 
+@pytest.mark.full
 def test_the_context_and_the_model_are_shown(page: Page) -> None:
     page.say("Who was Prince Andrew?")
     page.idle()

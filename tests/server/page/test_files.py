@@ -25,6 +25,7 @@ def choose_file(page: Page, path: Path, text: str) -> None:
     page.find("#import-file").send_keys(str(path))
 
 
+@pytest.mark.full
 def test_an_exported_chat_can_be_imported(page: Page, tmp_path: Path) -> None:
     page.answers_with(["fine"])
     page.say("How are you?")

@@ -20,6 +20,7 @@ def render(page: Page, text: str) -> None:
     page.idle()
 
 
+@pytest.mark.full
 def test_mathematics_is_loaded_when_a_response_has_some(page: Page) -> None:
     loaded = "performance.getEntriesByType('resource').some(e => e.name.endsWith('/temml.js'))"
     render(page, "It costs $5 and $6, `$a$`, \\$7$ and $HOME/$USER.")

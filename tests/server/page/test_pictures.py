@@ -81,6 +81,7 @@ def sent(page: Page) -> Any:
     return page.run("return window.sent.at(-1).messages")
 
 
+@pytest.mark.full
 def test_images_are_sent_before_the_text_and_stay_in_the_chat(vision: Page, tmp_path: Path) -> None:
     assert give(vision, "paste") is True
     assert give(vision, "drop") is True

@@ -29,6 +29,7 @@ class Frames:
         self.by_processor = count / (page.processor_seconds() - before)
 
 
+@pytest.mark.full
 def test_keys_alone_do(page: Page) -> None:
     active: Callable[[], Any] = lambda: page.driver.switch_to.active_element  # noqa: E731
     page.run("document.activeElement.blur(); document.querySelector('.skip').focus()")

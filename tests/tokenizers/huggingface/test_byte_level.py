@@ -25,6 +25,7 @@ from trinity.formats import GGUFProvider
 from trinity.tokenizers import tokenizer_from_metadata
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", some(REAL, ["gpt-2"]))
 def test_real_vocabularies(name: str, shared_data: Path, tmp_path: Path) -> None:
     """Tokens, types and merges are read; all llama.cpp test texts have the expected ids."""

@@ -43,7 +43,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "_asked", asked)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", parts(5))
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_texts_are_the_librarys(kind: str, part: int, tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_panics_and_limits_are_refusals(values: Values) -> None:
             json_reference(values | HARMFUL[name], "t.json", TEXTS)
 
 
+@pytest.mark.full
 def test_padding_and_truncation_are_not_handed_over(values: Values) -> None:
     plain = json_reference(values, "t.json", TEXTS)
     truncation = {"max_length": 1, "strategy": "OnlyFirst", "stride": 9, "direction": "Right"}
@@ -137,6 +138,7 @@ def test_padding_and_truncation_are_not_handed_over(values: Values) -> None:
     assert padded == plain
 
 
+@pytest.mark.full
 def test_character_maps_of_sentencepiece(tmp_path: Path) -> None:
     """The normalizer's character map has random bytes, which crashed older libraries."""
     directory = model_directory("llama-sharded", tmp_path)
@@ -156,6 +158,7 @@ def test_a_file_that_is_no_model() -> None:
         model_reference(b"\xff" * 100, "t.model", TEXTS)
 
 
+@pytest.mark.full
 def test_from_an_editable_installation(values: Values) -> None:
     """An import hook finds the packages; the child has no hook and they are not in sys.path."""
     code = f"""

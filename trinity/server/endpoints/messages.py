@@ -115,7 +115,7 @@ class Message(Body):
         else:
             content = self.content
         if content is None and not calls:
-            if self.refusal is None and self.role in ("system", "developer", "user"):
+            if self.refusal is None and self.role == "user":
                 told = "is missing: give a text, or a list of parts"
                 raise ApiError(400, f"{where}.content {told}", f"{where}.content")
             content = self.refusal or ""
