@@ -1,9 +1,9 @@
 """Selects the cases that `make test` and .ci/run run; `make test-all` runs every case.
 
 Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred. Of the levels of this machine it takes the best one.
-Of the cases it runs ``MOST`` at most, or n of a test marked ``few(n)``, spread over them all. What
-is marked ``full`` is left to .ci/run and `make test-all`.
+each parameter has occurred. Of the levels of this machine it takes the best one, of types those
+whose kernels are compiled before it. Of the cases it runs ``MOST`` at most, or n of a test marked
+``few(n)``, spread over them all. What is marked ``full`` is left to .ci/run and `make test-all`.
 
 .ci/run runs cases until each value has occurred on any level, in tests/kernels each pair of values.
 The others are marked ``crossed`` and left to `make test-all`.
@@ -34,6 +34,9 @@ Value = tuple[tuple[str, ...], tuple[int, ...]]
 
 # A type of each layout, reader and form of activations.
 KINDS = ("F32", "I2_S", "Q4_0", "Q8_0", "Q4_K", "IQ2_XXS", "AFFINE4_BF16")
+# Types whose kernels are compiled before `make test`: also those of embeddings, routers, encoders
+# and ternary models.
+COMPILED = frozenset({*KINDS, "F16", "BF16", "TQ2_0"})
 # Types that products support and GGUF files can contain.
 IN_FILES = tuple(name for name in quants.READERS if is_type_of_gguf(name))
 
@@ -73,7 +76,7 @@ def select_cases(items: Iterable[pytest.Item]) -> None:
         if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
-        short = leave_few(covering(of_the_best_level(cases), values_of))
+        short = leave_few(covering(of_compiled_types(of_the_best_level(cases)), values_of))
         parts = pairs_of if CROSSED_FOLDER in cases[0].path.parents else values_of
         rest = [item for item in cases if item.get_closest_marker("crossed") is None]
         whole = covering(rest, parts, [item for item in short if item in rest])
@@ -119,8 +122,14 @@ def of_the_best_level(cases: list[pytest.Item]) -> list[pytest.Item]:
     return cases
 
 
+def of_compiled_types(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the cases without a type whose kernels are not COMPILED, if others remain."""
+    left = quants.READERS.keys() - COMPILED
+    return [item for item in cases if not left.intersection(texts_of(item))] or cases
+
+
 def texts_of(item: Any) -> Iterator[str]:
-    """Return the values of a case that are texts; names of levels are among them."""
+    """Return the values of a case that are texts; names of levels and types are among them."""
     return (value for value in item.callspec.params.values() if isinstance(value, str))
 
 

@@ -18,7 +18,6 @@ from trinity.errors import InputError
 from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.model_defaults import checked_defaults
 from trinity.options.checks import check_integer
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.chat_format import ChatFormat
 from trinity.runtime.chat_options import ChatOptions, PromptOptions, split_options
 from trinity.runtime.client import AsyncAnswers, Client
@@ -27,7 +26,7 @@ from trinity.runtime.generation import Chunk, Completion
 from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.interface import Engine
 from trinity.runtime.logprobs import TokenLogprob
-from trinity.runtime.options import GenerationOptions, Request
+from trinity.runtime.options import Cancel, GenerationOptions, Request
 from trinity.runtime.paging import give_back_heap
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.prompts import Messages, checked_ids, prompt_ids

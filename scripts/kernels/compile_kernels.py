@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from scripts.kernels.package_code import compile_entries  # noqa: E402
-from tests.matrix import KINDS  # noqa: E402
+from tests.matrix import COMPILED, KINDS  # noqa: E402
 from trinity_kernels import compiling_processes, team  # noqa: E402
 from trinity_kernels.compiling_processes import Wanted  # noqa: E402
 from trinity_kernels.isa import available_levels  # noqa: E402
@@ -29,8 +29,6 @@ from trinity_kernels.ops.matmul.panels import matmul_panels  # noqa: E402
 from trinity_kernels.quantizers import groups, outermost, tables  # noqa: E402
 from trinity_kernels.selftest import KERNELS, kernels_of  # noqa: E402
 
-# The others are types of embeddings, routers, encoders and ternary models.
-TYPES = {*KINDS, "F16", "BF16", "TQ2_0"}
 PANELS = matmul_panels.name
 HAVE_ENTRIES = (team, select, groups, outermost, tables)
 PRODUCTS = frozenset(variant.kernel.name for variant in variants.VARIANTS)
@@ -42,7 +40,7 @@ def not_compiled(kinds: bool) -> list[Wanted]:
         (KERNELS[name].kernel, level, tag)
         for level in available_levels()[: 1 if kinds else None]
         for name, tag in kernels_of(level)
-        if not kinds or name not in PRODUCTS or tag in (KINDS if name == PANELS else TYPES)
+        if not kinds or name not in PRODUCTS or tag in (KINDS if name == PANELS else COMPILED)
     )
 
 

@@ -75,7 +75,7 @@ def test_the_page_needs_no_key_but_what_it_asks_for_does(make: MakeApp) -> None:
 
 def test_the_page_can_be_turned_off(make: MakeApp) -> None:
     client = TestClient(make(disable=["/"]), base_url="http://localhost")
-    assert client.get("/").status_code == 501
+    assert client.get("/").status_code == 404
 
 
 @pytest.mark.parametrize("name", OWN)

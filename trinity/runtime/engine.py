@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from trinity.models.decoder import Decoder
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights, fingerprint
 from trinity.runtime.embedding import TokenEmbedding
-from trinity.runtime.emptied import Emptied
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.file_watch import FileWatch
 from trinity.runtime.image_rows import FIRST_ID, ImageRows, add_images, put_images
@@ -48,6 +47,23 @@ OUTPUT_ROWS = 16  # rows that the output head computes at once
 # Attributes that a closed engine keeps; none grows with the model or refers to its file.
 _KEPT = ("_closed", "adapters", "batch_invariant", "config", "context_length", "drafts", "encodes",
          "few", "isa", "kv_type", "pool", "prefill_chunk", "threads")  # fmt: skip
+
+
+class Emptied:
+    """After ``empty``, only the kept attributes can be used; all others raise InputError."""
+
+    def empty(self, kept: Collection[str]) -> None:
+        """Drop all attributes except those in ``kept``."""
+        for name in self.__dict__.keys() - kept:
+            delattr(self, name)
+        self._emptied = True
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if "_emptied" in self.__dict__:
+                raise InputError("the model is closed; load it again")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

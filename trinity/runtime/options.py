@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Protocol, TypedDict, Unpack
 
 from trinity.errors import InputError
 from trinity.options.adapter_files import LARGEST_SCALE
@@ -12,11 +12,18 @@ from trinity.options.checks import check_integer, check_number
 from trinity.options.keywords import unknown_keyword
 from trinity.options.option import Declared, Option, check_options, declared
 from trinity.runtime.active_samplers import has_dry, keeps_state
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.page import Domain
 from trinity.runtime.sampling_params import SamplingParams
+
+
+class Cancel(Protocol):
+    """An object that tells whether to stop, such as a ``threading.Event``."""
+
+    def is_set(self) -> bool:
+        """Whether to stop now."""
+        ...
 
 
 class GenerationOptions(TypedDict, total=False):

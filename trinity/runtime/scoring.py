@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
 from trinity.runtime.logprobs import TokenLogprob, token_logprobs
+from trinity.runtime.options import Cancel
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.sequence import Logits, Sequence

@@ -20,10 +20,10 @@ from trinity.runtime.memory import too_little_memory
 from trinity.runtime.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:
-    from trinity.runtime.cancel import Cancel
     from trinity.runtime.interface import Best
     from trinity.runtime.kv_cache import KVCache
     from trinity.runtime.mask_thread import MaskThread
+    from trinity.runtime.options import Cancel
 
 Logits = NDArray[np.float32]
 States = NDArray[np.float32]  # (n, hidden size), after the output norm

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.client import Client
 from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.logprobs import TokenLogprob
 from trinity.runtime.memory import zeros
+from trinity.runtime.options import Cancel
 from trinity.runtime.page import AdapterWeights
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,

@@ -16,8 +16,8 @@ from trinity.formats.speech_config import check_tensors, speech_config
 from trinity.options.load_options import LoadOptions
 from trinity.providers import open_weights
 from trinity.quantization.mixes import find_mix
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.kernel_choice import KernelChoice
+from trinity.runtime.options import Cancel
 from trinity.runtime.paging import give_back_heap
 from trinity.runtime.records.recorder import Recorder
 from trinity.runtime.thread_count import usable_threads

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from trinity.conversation.messages import read_messages, take_images
 from trinity.conversation.parts import Part, Text
 from trinity.errors import InputError
-from trinity.runtime.cancel import Cancel
 from trinity.runtime.generation import Chunk, FinishReason, Timings
-from trinity.runtime.options import Request
+from trinity.runtime.options import Cancel, Request
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt

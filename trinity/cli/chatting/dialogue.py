@@ -16,7 +16,7 @@ from trinity.cli.terminal import say_wrapped
 from trinity.errors import ContextLengthError, TrinityError
 
 if TYPE_CHECKING:
-    from trinity.runtime.cancel import Cancel
+    from trinity.runtime.options import Cancel
     from trinity.tools.chat_session import Answer, ChatSession, Show
 
 
