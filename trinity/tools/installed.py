@@ -95,7 +95,7 @@ def own_file(name: str) -> str:
     above, base = os.path.split(name)
     path = os.path.join(folder, base)
     inside = not above or os.path.realpath(above) == os.path.realpath(folder)
-    if not (inside and os.path.isfile(path)) and os.path.lexists(name):
+    if not (inside and os.path.lexists(path)) and os.path.lexists(name):
         raise InputError(
             f"{name}: this file is not in {folder}, where trinity keeps its files; remove it like "
             "any other file"
