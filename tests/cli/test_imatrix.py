@@ -38,6 +38,7 @@ def given(folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_run_and_its_file(run: Run, given: list[str], folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "imatrix.gguf"
     result = run(*given, "-o", str(out))
@@ -54,6 +55,7 @@ def test_a_run_and_its_file(run: Run, given: list[str], folder: Path, tmp_path: 
     assert read_imatrix(out).chunk_count == 3
 
 
+@pytest.mark.full
 def test_experts_that_no_token_took(run: Run, folder: Path, tmp_path: Path) -> None:
     model, out = tmp_path / "experts.gguf", tmp_path / "imatrix.gguf"
     write_expert_model(model)

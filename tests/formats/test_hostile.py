@@ -213,7 +213,7 @@ INFOS = st.lists(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("part", parts(5))
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

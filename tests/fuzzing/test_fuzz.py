@@ -69,7 +69,7 @@ def test_a_seed_gives_the_same_case(tmp_path: Path) -> None:
     assert sorted(schedule(USUAL)) == sorted(n for n in USUAL for _ in range(SHARES[n]))
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("target", [name for name in USUAL if name != "wide"])
 def test_some_cases_of_every_target(target: str, tmp_path: Path) -> None:
     reached: set[str] = set()

@@ -121,6 +121,7 @@ def dequantized(path: Path, copy: Path) -> Path:
     return copy
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("level", available_levels())
 def test_experts_in_mxfp4(level: str, shared_data: Path) -> None:
     """Activations are rounded to 8 bits, as llama.cpp does, which is off by 0.037 on average.

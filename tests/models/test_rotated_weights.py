@@ -57,6 +57,7 @@ def test_logits_are_those_without_rotation(
         assert np.array_equal(one, single[0])
 
 
+@pytest.mark.full
 def test_batch_invariant_gives_the_bits_of_a_single_row(tmp_path: Path) -> None:
     path = written(tmp_path)
     with (

@@ -29,7 +29,7 @@ STORE = "formats/ollama/tensor-store"
 BLOBS = ("int4g64", "moe-seedform", "nvglobal", "q4", "qnv")
 
 
-@pytest.mark.few(4)
+@pytest.mark.full
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_and_greedy_tokens(name: str, level: str, shared_data: Path) -> None:

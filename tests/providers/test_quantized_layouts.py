@@ -91,7 +91,7 @@ def logits(folder: Path, level: str | None) -> Floats:
         return model.logits(IDS)
 
 
-@pytest.mark.few(3)
+@pytest.mark.full
 @pytest.mark.parametrize("level", available_levels())
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_logits_are_those_of_the_values(layout: str, level: str, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ KINDS: dict[str, tuple[str, Use]] = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_loads_and_closes_leave_nothing(kind: str, shared_data: Path, tmp_path: Path) -> None:
     name, use = KINDS[kind]

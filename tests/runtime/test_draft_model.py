@@ -37,7 +37,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.few(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sampling", [{"temperature": 0}, {"temperature": 1.2, "seed": 3}], ids=["greedy", "drawn"]
 )

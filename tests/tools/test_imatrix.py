@@ -192,6 +192,7 @@ def test_threads_levels_and_perplexity_leave_the_bits_alone(
     assert all(same(found, results[0]) for found in results)
 
 
+@pytest.mark.full
 def test_gathering_ends_with_the_call(folder: Path) -> None:
     """Logits before, during and after are equal, and nothing is added afterwards."""
     with load(folder / "llama.gguf", threads=1, context_length=64, isa="portable") as model:
