@@ -1,7 +1,7 @@
 # Needs Python >= 3.11, pip and make. Every target makes what it needs in .venv first.
 #
 #   make demo      generate a little text     make lint    ruff
-#   make test      one test of each kind      make types   mypy --strict
+#   make test      the quick tests            make types   mypy --strict
 #   make test-all  every test                 make bench   a first figure for this machine
 #   make check     lint, types and test       make fuzz    hostile files, MINUTES of them
 #   make test-arm  kernels on emulated ARM    make docs    the documents as a site

@@ -1,9 +1,8 @@
 """Selects the cases that `make test` and .ci/run run; `make test-all` runs every case.
 
-Where parameters are crossed (types by levels by shapes), `make test` runs cases until each value of
-each parameter has occurred. Of the levels of this machine it takes the best one, of types those
-whose kernels are compiled before it. Of the cases it runs ``MOST`` at most, or n of a test marked
-``few(n)``, spread over them all. What is marked ``full`` is left to .ci/run and `make test-all`.
+`make test` runs ``MOST`` cases of a test, or n of a test marked ``few(n)``, spread over cases that
+have each value of each parameter. They have the best level of this machine, and types whose kernels
+are compiled before the tests. What is marked ``full`` is left to .ci/run and `make test-all`.
 
 .ci/run runs cases until each value has occurred on any level, in tests/kernels each pair of values.
 The others are marked ``crossed`` and left to `make test-all`.
@@ -129,7 +128,7 @@ def of_compiled_types(cases: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def texts_of(item: Any) -> Iterator[str]:
-    """Return the values of a case that are texts; names of levels and types are among them."""
+    """Return the values of a case that are strings, such as names of levels and types."""
     return (value for value in item.callspec.params.values() if isinstance(value, str))
 
 

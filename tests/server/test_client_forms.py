@@ -378,6 +378,16 @@ def test_what_is_missing_is_named(
     assert (response.status_code, error["param"], error["message"]) == (400, param, said)
 
 
+def test_a_system_message_without_content_is_empty(client: TestClient) -> None:
+    def prompt(**message: object) -> str:
+        body = {"messages": [{"role": "system", **message}, *HELLO["messages"]]}
+        response = client.post("/apply-template", json=body)
+        assert response.status_code == 200, response.text
+        return str(response.json()["prompt"])
+
+    assert prompt() == prompt(content=None) == prompt(content="")
+
+
 def test_a_wrong_method_names_the_right_one(client: TestClient) -> None:
     response = client.get("/v1/chat/completions")
     assert response.status_code == 405

@@ -156,7 +156,7 @@ class SamplingParams:
     dynatemp_exponent: Annotated[
         float,
         Option(
-            "Exponent of the entropy in the temperature of --dynatemp-range.",
+            "The temperature within --dynatemp-range grows with this power of the entropy.",
             ("--dynatemp-exponent", "--dynatemp-exp"),
             low=0,
         ),

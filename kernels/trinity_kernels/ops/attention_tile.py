@@ -30,7 +30,7 @@ MOST = 48  # queries, a multiple of every group
 
 
 def memory_bytes(head_dim: int, value_dim: int) -> int:
-    """Bytes of queries, ranges and panels."""
+    """Bytes of a tile's queries, ranges and panels."""
     padded = -(-value_dim // 32) * 32
     return MOST * (4 * head_dim + 64 + 8) + 512 * (head_dim + padded)
 
@@ -43,13 +43,13 @@ def _group(qt: Any) -> int:
 
 @constant
 def _vectors(isa: Any) -> int:
-    """Vectors of scores, or of values, of which the sums for a group fit the registers."""
+    """Vectors of scores or values that are computed together: the sums of a group fit registers."""
     return 4 if isa.value in ("amx", "avx512vnni") else 1
 
 
 @inline
 def _share(isa: Any, left: int, most: int) -> int:
-    """The number of vectors to compute next, of which few sums are not left over."""
+    """Vectors to compute next of those ``left``: at most ``most``, and no single one at the end."""
     if most > _vectors(isa):
         most = _vectors(isa)
     if most == 4 and 4 < left < 7:
@@ -251,7 +251,10 @@ def _seen(ranges: int, first: int, last: int, start: int) -> tuple[int, int]:
 
 @inline
 def _shared(ranges: int, first: int, last: int, start: int) -> tuple[int, int]:
-    """The positions of a block that all of some queries see that see any; or 128 and 128."""
+    """The positions of a block that all queries see, without queries that see none.
+
+    128 and 128 if there are no such positions.
+    """
     lowest, highest = 0, 128
     for i in range(first, last):
         low, high = _range(ranges, i, start)

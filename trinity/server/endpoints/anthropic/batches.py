@@ -113,7 +113,7 @@ async def create(call: Call[MessageBatchBody]) -> ASGI:
 
 
 def _stored(batches: Batches, requests: list[BatchedRequest]) -> BatchObject:
-    """Check and store requests. Raises: ApiError 400 if two have one id, or one is streamed."""
+    """Check and store requests. Raises: ApiError 400 if two have the same id, or one streams."""
     seen = set[str]()
     for number, request in enumerate(requests):
         where = f"requests[{number}]"
