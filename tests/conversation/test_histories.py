@@ -177,6 +177,18 @@ def test_text_beside_a_call_is_what_the_template_makes_of_it(template: str) -> N
     assert by_trinity(template, history) == by_jinja(template, given)
 
 
+def test_text_and_calls_for_a_template_of_either() -> None:
+    """As DeepSeek R1's: a message with a text is written without its calls."""
+    either = (
+        "{% for message in messages %}{% if message.content is none %}"
+        "<call>{{ message.tool_calls[0].function.arguments | tojson }}"
+        "{% else %}<{{ message.role }}>{{ message.content }}{% endif %}{% endfor %}"
+    )
+    given = [user("Hi"), answer("I look."), call("Rome", text=False), result("Rome")]
+    history = [user("Hi"), call("Rome", content="I look."), result("Rome")]
+    assert by_trinity(either, history) == by_jinja(either, given)
+
+
 def test_contents_as_parts_and_tools_as_a_list() -> None:
     assert by_trinity(TYPED, [user("Hi")]) == "<user>Hi"
     assert by_trinity(LISTED, [user("Hi")]) == "<user>Hi"

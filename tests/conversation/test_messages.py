@@ -35,6 +35,13 @@ def test_arguments_become_objects_and_tools_get_names() -> None:
     assert read_messages(read) == read
 
 
+def test_the_older_form_of_a_call() -> None:
+    older = {"role": "assistant", "content": None, "function_call": CALL["function"]}
+    (read,) = read_messages([older])
+    assert read["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": 1}}
+    assert "function_call" not in read
+
+
 @pytest.mark.parametrize("role", ["assistant", "tool"])
 def test_no_content_where_there_may_be_none(role: str) -> None:
     read = read_messages([{"role": role, "content": None}, {"role": role}])

@@ -54,6 +54,17 @@ def test_tools_that_a_template_lists() -> None:
     assert found.dialect.name == "hermes"
 
 
+def test_tools_without_description_and_parameters() -> None:
+    """Templates as gpt-oss's and Hermes' fail for them; others get the tools as they are."""
+    needs = ChatTemplate(
+        "{% for t in tools %}{{ t.function.name + t.function.description }}"
+        "{{ t.function.parameters.properties | length }}{% endfor %}"
+    )
+    bare = [{"type": "function", "function": {"name": "get_time", "description": None}}]
+    assert render(needs, [USER], tools=bare).text == "get_time0"
+    assert json.dumps(bare) in render(HERMES, [USER], tools=bare).text
+
+
 def test_tools_that_a_template_does_not_list() -> None:
     with pytest.raises(InputError, match="does not list tools"):
         render(PLAIN, [USER], tools=TOOLS)

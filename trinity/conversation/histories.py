@@ -167,6 +167,20 @@ def one_call_each(history: Sequence[Mapping[str, Any]]) -> History:
     return out
 
 
+def texts_before_calls(history: Sequence[Mapping[str, Any]]) -> History:
+    """Put the text of a message with calls into a message before it.
+
+    For templates that write either the text or the calls, such as those of DeepSeek R1.
+    """
+    out: History = []
+    for message in history:
+        if message.get("tool_calls") and message.get("content"):
+            out.append({key: value for key, value in message.items() if key != "tool_calls"})
+            message = {"role": "assistant", "content": None, "tool_calls": message["tool_calls"]}
+        out.append(message)
+    return out
+
+
 def keeps_texts(text: str, history: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a rendered text contains the messages that templates tend to drop.
 

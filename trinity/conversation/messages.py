@@ -31,8 +31,8 @@ def read_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     parts of the types "text" and "image", as ``take_images`` returns them. An assistant's message
     may have "tool_calls", whose arguments are an object or its JSON text; such a message and a
     tool's need no content. Reasoning is under "reasoning_content", "reasoning" or "thinking". The
-    result of a tool has the role "tool" and "tool_call_id" or "name"; the role "function" is
-    converted to it. Other keys are kept.
+    result of a tool has the role "tool" and "tool_call_id" or "name". OpenAI's older forms, the
+    key "function_call" and the role "function", are converted. Other keys are kept.
 
     Raises InputError that names the message and what is wrong with it.
     """
@@ -51,12 +51,15 @@ def _message(where: str, message: Message, names: dict[str, str]) -> dict[str, A
             f'{where} has no "role": {message!r:.200}; expected an object such as {_EXAMPLE}'
         )
     calls, role = message.get("tool_calls"), message["role"]
+    if not calls and message.get("function_call"):
+        calls = [{"function": message["function_call"]}]
     if role not in _MAY_BE_EMPTY and not calls and message.get("content") is None:
         raise InputError(
             f'{where} has no "content": {message!r:.200}; give its text, as in {_EXAMPLE}'
         )
     read: dict[str, Any] = {k: v for k, v in message.items() if k not in _THOUGHTS}
     read.pop("tool_calls", None)
+    read.pop("function_call", None)
     read["content"] = _content(where, message.get("content"))
     if calls:
         if role != "assistant":

@@ -1,7 +1,8 @@
-"""Decide whether a model may call several tools in one response if the request does not say."""
+"""Which calls a template writes; whether a response may have several if no request says it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,18 +40,31 @@ def writes_parallel_calls(template: ChatTemplate) -> bool:
 
 @lru_cache(maxsize=16)
 def renders_all_calls(template: ChatTemplate) -> bool:
-    """Whether a history's text contains both calls of a message, with and without tools listed."""
+    """Whether a history's text contains both calls of a message."""
+    text = _rendered(template, None, _VALUES)
+    return all(value in text for value in _VALUES)
+
+
+@lru_cache(maxsize=16)
+def renders_calls_of_texts(template: ChatTemplate) -> bool:
+    """Whether a history's text contains the call of a message that also has a text."""
+    return _VALUES[0] in _rendered(template, "Let me count", _VALUES[:1])
+
+
+def _rendered(template: ChatTemplate, content: str | None, values: Sequence[str]) -> str:
+    """The text of a history with a call for each value in one message; "" if it is refused."""
     traits = traits_of(template)
     calls = []
-    for number, value in enumerate(_VALUES):
+    for number, value in enumerate(values):
         arguments: Any = {_KEY: value}
         if traits.arguments_as_text:
             arguments = f'{{"{_KEY}": "{value}"}}'
         function = {"name": _NAME, "arguments": arguments}
         calls.append({"id": f"call0000{number}", "type": "function", "function": function})
+    content = content or ("" if traits.empty_content else None)
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "" if traits.empty_content else None, "tool_calls": calls},
+        {"role": "assistant", "content": content, "tool_calls": calls},
     ]
     for call in calls:
         messages.append(
@@ -61,7 +75,6 @@ def renders_all_calls(template: ChatTemplate) -> bool:
     function = {"name": _NAME, "description": "Counts", "parameters": schema}
     tools = [{"type": "function", "function": function}] if traits.tools else None
     try:
-        text = render_listing(template, messages, tools, bos_token="<s>", eos_token="</s>")
+        return render_listing(template, messages, tools, bos_token="<s>", eos_token="</s>")
     except (TokenizerError, InputError):
-        return False
-    return all(value in text for value in _VALUES)
+        return ""

@@ -16,11 +16,12 @@ from trinity.conversation.histories import (
     keeps_texts,
     marked,
     one_call_each,
+    texts_before_calls,
     variants,
     without_system,
 )
 from trinity.conversation.messages import Message, read_messages
-from trinity.conversation.parallel import renders_all_calls
+from trinity.conversation.parallel import renders_all_calls, renders_calls_of_texts
 from trinity.conversation.tools import read_tools
 from trinity.conversation.traits import Traits, traits_of
 from trinity.errors import InputError
@@ -95,6 +96,8 @@ def render_conversation(
             shown = [dialect.as_text(message, known) for message in shown]
         if traits and traits.calls and _calls_at_once(shown) and not renders_all_calls(template):
             shown = one_call_each(shown)
+        if traits and traits.calls and _has_texts_with_calls(shown):
+            shown = shown if renders_calls_of_texts(template) else texts_before_calls(shown)
         if in_text:
             has_system = traits is None or traits.system
             shown = shown if has_system else without_system(shown)
@@ -162,6 +165,10 @@ def _check_roles(messages: Sequence[Message], templates: Sequence[ChatTemplate])
 
 def _has_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
     return any("tool_calls" in message or message["role"] == "tool" for message in messages)
+
+
+def _has_texts_with_calls(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return any(message.get("tool_calls") and message.get("content") for message in messages)
 
 
 def _calls_at_once(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -67,16 +67,29 @@ def render_listing(
     tools: Sequence[Mapping[str, object]] | None,
     **names: Any,
 ) -> str:
-    """As ``render``; without tools it also supports templates that need an empty list."""
-    if tools:
-        return render(template, messages, tools=tools, **names)
+    """As ``render``, for templates that need an empty list of tools, or complete tools, too.
+
+    OpenAI's tools may lack a description and parameters.
+    """
     try:
-        return render(template, messages, tools=None, **names)
+        return render(template, messages, tools=tools or None, **names)
     except RefusedHistoryError as error:
+        complete = [_completed(tool) for tool in tools or ()]
+        if complete and complete == tools:
+            raise
         try:
-            return render(template, messages, tools=[], **names)
+            return render(template, messages, tools=complete, **names)
         except TokenizerError:
             raise error from None
+
+
+def _completed(tool: Mapping[str, object]) -> dict[str, object]:
+    """Return a tool with an empty description and without parameters where it has none."""
+    function = tool["function"]
+    assert isinstance(function, Mapping)
+    given = {key: value for key, value in function.items() if value is not None}
+    empty = {"name": None, "description": "", "parameters": {"type": "object", "properties": {}}}
+    return {**tool, "function": {**empty, **given}}
 
 
 def render_chat(
