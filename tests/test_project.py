@@ -123,7 +123,7 @@ def test_every_error_is_a_trinity_error() -> None:
 
 CLASS = re.compile(r"^ *class (\w+)[(:\[]", re.MULTILINE)
 # Classes that share a name because one implements the other: a protocol and its implementation.
-ONE_INTERFACE = {"Grammar": {"trinity/runtime/guide.py", "trinity/grammar/grammar.py"}}
+ONE_INTERFACE = {"Grammar": {"trinity/runtime/sampling/guide.py", "trinity/grammar/grammar.py"}}
 
 
 def test_a_class_name_means_one_thing() -> None:

@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
-    from trinity.runtime.logprobs import TokenLogprob
     from trinity.runtime.options import GenerationOptions
     from trinity.runtime.perplexity import Perplexity
-    from trinity.runtime.sampling_params import SamplingParams
+    from trinity.runtime.sampling.logprobs import TokenLogprob
+    from trinity.runtime.sampling.sampling_params import SamplingParams
     from trinity.speech.model import SpeechModel, transcribe
     from trinity.speech.transcript import Segment, Transcript
     from trinity.tokenizers import Tokenizer
@@ -124,8 +124,8 @@ _HOMES = {
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),
     "trinity.runtime.perplexity": ("Perplexity",),
-    "trinity.runtime.logprobs": ("TokenLogprob",),
-    "trinity.runtime.sampling_params": ("SamplingParams",),
+    "trinity.runtime.sampling.logprobs": ("TokenLogprob",),
+    "trinity.runtime.sampling.sampling_params": ("SamplingParams",),
     "trinity.speech.model": ("SpeechModel", "transcribe"),
     "trinity.speech.transcript": ("Segment", "Transcript"),
     "trinity.tokenizers": ("Tokenizer",),

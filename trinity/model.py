@@ -25,18 +25,18 @@ from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion
 from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.interface import Engine
-from trinity.runtime.logprobs import TokenLogprob
 from trinity.runtime.options import Cancel, GenerationOptions, Request
 from trinity.runtime.paging import give_back_heap
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.prompts import Messages, checked_ids, prompt_ids
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.runtime.scheduler_stats import SchedulerStats
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.formats import WeightProvider
     from trinity.images.encoder import ImageEncoder
-    from trinity.runtime.page import AdapterWeights
+    from trinity.runtime.pages.page import AdapterWeights
     from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.text_scorer import TextScorer
     from trinity.tokenizers import Tokenizer
@@ -484,7 +484,7 @@ class Model:
         another, reuse them. Raises: InputError if the folder cannot be used.
         """
         # Imported here because it loads the compiler.
-        from trinity.runtime.prefix_store import store_of
+        from trinity.runtime.pages.prefix_store import store_of
 
         self.engine.pool.store = store_of(self.engine, Path(folder), limit)
 

@@ -19,7 +19,7 @@ from trinity.options.load_options import LoadOptions
 from trinity.options.option import Declared, declared
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 from trinity.server.settings import ServerOptions
 from trinity.speech.options import SpeechOptions
 

@@ -13,7 +13,7 @@ import pytest
 
 from trinity.cache.private_folder import distrusted, make_private
 from trinity.errors import InputError
-from trinity.runtime.prefix_store import PrefixStore
+from trinity.runtime.pages.prefix_store import PrefixStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners of files")
 

@@ -10,8 +10,8 @@ from tests.fuzzing import target_hub, values
 from tests.fuzzing.case import Case
 from tests.fuzzing.live_server import live, request
 from tests.fuzzing.target_requests import injure
-from trinity.server.compressed import codings, zstd_library
 from trinity.server.served import Served
+from trinity.server.transport.compressed import codings, zstd_library
 
 _CODINGS = (
     *[name.decode() for name in codings()] * 4, "GZIP", " gzip ", "identity", "gzip, gzip",

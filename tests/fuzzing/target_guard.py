@@ -24,9 +24,10 @@ from tests.fuzzing.guard_pages import guarded, guarded_copy
 from trinity.formats import GGUFProvider
 from trinity.formats.provider import Tensor
 from trinity.models import ARCHITECTURES
-from trinity.runtime import engine_building, page_memory, plan, rotation, step
+from trinity.runtime import engine_building, plan, rotation, step
 from trinity.runtime import weights as runtime_weights
 from trinity.runtime.interface import Rows
+from trinity.runtime.pages import page_memory
 from trinity.runtime.weights import Weight, Weights
 from trinity_kernels.isa import available_levels, select_level
 from trinity_kernels.ops.matmul.activations import FORMS

@@ -16,10 +16,10 @@ from tests.fuzzing.target_requests import injure
 from trinity.formats import GGUFProvider
 from trinity.quantization import MIXES
 from trinity.quantization import cached as cached_weights
-from trinity.runtime import slot_file
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.page import Domain
+from trinity.runtime.pages import slot_file
+from trinity.runtime.pages.page import Domain
 
 # Attention to all positions, in a window, with one head for keys and values, and recurrent layers.
 _FAMILIES = ("llama", "gemma3", "deepseek2", "qwen35")

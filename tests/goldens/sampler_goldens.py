@@ -31,7 +31,7 @@ from tests.runtime.sampler_cases import (  # noqa: E402
     VOCAB,
     logits_of,
 )
-from trinity.runtime.sampling_params import SamplingParams  # noqa: E402
+from trinity.runtime.sampling.sampling_params import SamplingParams  # noqa: E402
 
 MODEL = ROOT / "tests" / "data" / "stories260K" / "Q4_0.gguf"
 DECIMALS = 7

@@ -32,7 +32,7 @@ from trinity.runtime.options import (
     Request,
     generation_options,
 )
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
 LOAD = declared(LoadOptions)

@@ -10,8 +10,8 @@ import pytest
 from tests.conftest import GetModel
 from tests.real.texts import prose
 from trinity.loading import load
-from trinity.runtime.distribution import best
 from trinity.runtime.interface import Best, Rows
+from trinity.runtime.sampling.distribution import best
 from trinity_kernels.isa import available_levels
 
 NONE = np.empty(0, np.int64)

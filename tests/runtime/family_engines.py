@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.pages.kv_cache import KVCache
 
 Logits = NDArray[np.float32]
 Load = Callable[..., CPUEngine]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.runtime.sampler_names import DEFAULT_ORDER
+from trinity.runtime.sampling.sampler_names import DEFAULT_ORDER
 
 VOCAB = 512  # of tests/data/stories260K, whose vocabulary DRY's breakers are searched in
 SEED = 42

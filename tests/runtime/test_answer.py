@@ -16,8 +16,8 @@ from tests.toy_model import BOS, ToyEngine, chunks_of, ids_of
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.runtime.generation import Completion, Timings, collect
 from trinity.runtime.limits import GenerationLimits
-from trinity.runtime.sampling_params import SamplingParams
-from trinity.runtime.stop import StopMatcher
+from trinity.runtime.sampling.sampling_params import SamplingParams
+from trinity.runtime.sampling.stop import StopMatcher
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = [BOS, *ids_of("ab")]

@@ -12,7 +12,7 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.runtime.generation import Completion
-from trinity.runtime.page import Domain
+from trinity.runtime.pages.page import Domain
 from trinity_kernels.ops.kv_layout import PAGE
 
 PROMPT = [3 + i % 200 for i in range(2 * PAGE + 40)]

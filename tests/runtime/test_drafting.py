@@ -20,7 +20,7 @@ from trinity.runtime import engine_building, speculation_budget
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.pages.kv_cache import KVCache
 from trinity.tools.convert import convert
 from trinity_kernels.isa import available_levels
 

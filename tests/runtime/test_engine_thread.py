@@ -31,7 +31,7 @@ from trinity.runtime.inbox import Inbox
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.request_state import RequestState
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60  # which nothing here takes

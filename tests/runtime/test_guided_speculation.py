@@ -18,7 +18,7 @@ from tests.toy_model import VOCAB_SIZE, ToyEngine, ToyTokenizer, chunks_of, ids_
 from trinity.grammar.grammar import Grammar
 from trinity.grammar.guide import MatcherGuide
 from trinity.runtime.limits import GenerationLimits
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 
 STORIES = Path(__file__).resolve().parents[1] / "data" / "stories260K" / "Q4_0.gguf"
 TEXT = {"type": "string", "pattern": "^[a-e ]{0,40}$"}

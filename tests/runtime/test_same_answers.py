@@ -15,8 +15,8 @@ from tests.matrix import some
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.quantization.quantization import quantize
-from trinity.runtime import slot_file
-from trinity.runtime.page import Domain
+from trinity.runtime.pages import slot_file
+from trinity.runtime.pages.page import Domain
 from trinity_kernels.isa import available_levels
 from trinity_kernels.ops.kv_layout import PAGE
 

@@ -18,7 +18,7 @@ from trinity.runtime.inbox import Collector
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.request_state import RequestState
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 from trinity.runtime.scheduler import Scheduler
 from trinity.runtime.scoring import AllLogits
 from trinity.runtime.step_costs import MANY_ROWS

@@ -20,7 +20,7 @@ from trinity.providers import open_weights
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import GenerationLimits
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 from trinity.runtime.speculation import MOST_INDEXED, Guesses, NgramIndex
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity_kernels.isa import available_levels

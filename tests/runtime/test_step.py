@@ -20,9 +20,9 @@ from trinity.providers import open_weights
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
-from trinity.runtime.page_layout import PartSizes
-from trinity.runtime.page_pool import PagePool
+from trinity.runtime.pages.kv_cache import KVCache
+from trinity.runtime.pages.page_layout import PartSizes
+from trinity.runtime.pages.page_pool import PagePool
 
 
 @pytest.fixture

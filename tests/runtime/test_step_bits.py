@@ -13,7 +13,7 @@ from tests.tiny_models import write_tiny_model
 from trinity.providers import open_weights
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
-from trinity.runtime.page_search import LEAST_COPY
+from trinity.runtime.pages.page_search import LEAST_COPY
 from trinity_kernels.ops.kv_layout import KV_TYPES
 from trinity_kernels.ops.matmul.activations import FORMS
 

@@ -13,13 +13,13 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from tests.server.conftest import MakeApp, socket_server
-from tests.server.test_wire import asked
+from tests.server.transport.test_wire import asked
 from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.models import Models
-from trinity.server.paths import UNUSUAL, usual_path
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
+from trinity.server.transport.paths import UNUSUAL, usual_path
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {

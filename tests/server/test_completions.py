@@ -13,7 +13,7 @@ import trinity
 from tests.server.asgi import events, strict
 from trinity.errors import InputError
 from trinity.model import Model
-from trinity.runtime.distribution import log_normalizer
+from trinity.runtime.sampling.distribution import log_normalizer
 from trinity.server.app import make_app
 from trinity.server.model_refs import served_models
 from trinity.server.models import Models

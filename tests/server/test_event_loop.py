@@ -20,10 +20,11 @@ from tests.processor_time import slowness
 from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT, MakeApp
 from tests.server.held import Held
-from trinity.server import bodies, service
+from trinity.server import service
 from trinity.server.endpoint import Endpoint
 from trinity.server.endpoints import health, openapi
 from trinity.server.schemas import MOST_MEMBERS, MOST_TEXTS, MOST_VALUES, values_in
+from trinity.server.transport import bodies
 
 CHAT = "/v1/chat/completions"
 SHORT = b'"messages":[{"role":"user","content":"x"}],"max_tokens":1'

@@ -21,9 +21,9 @@ from trinity.errors import FormatError, InputError
 from trinity.model import Model
 from trinity.server import file_store
 from trinity.server.app import make_app
-from trinity.server.batch_answer import answer_rows
-from trinity.server.batch_output import BatchOutput
-from trinity.server.batch_rows import rows_of
+from trinity.server.batches.batch_answer import answer_rows
+from trinity.server.batches.batch_output import BatchOutput
+from trinity.server.batches.batch_rows import rows_of
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileStore
 from trinity.server.models import Models

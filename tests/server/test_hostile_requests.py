@@ -14,8 +14,8 @@ from tests.server.asgi import strict
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.model import Model
 from trinity.runtime import prompts
-from trinity.server import connection as connections
 from trinity.server.endpoints import ENDPOINTS
+from trinity.server.transport import connection as connections
 
 CHAT = "/v1/chat/completions"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -18,11 +18,11 @@ from starlette.types import Message, Receive, Scope, Send
 from tests.server.asgi import Asked
 from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from trinity.server import kept as kept_module
-from trinity.server.connection import Connection
 from trinity.server.errors import OPENAI, ApiError
 from trinity.server.kept import KeptStreams
 from trinity.server.kept_stream import STEP, Kept
 from trinity.server.stream import Stream
+from trinity.server.transport.connection import Connection
 
 CHAT = "/v1/chat/completions"
 

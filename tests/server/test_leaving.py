@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from tests.server.asgi import Asked, strict
 from tests.server.conftest import LIMIT, MakeApp, is_idle
 from trinity.model import Model
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server import stream
 from trinity.server.endpoints.logprobs import chat_logprobs, finite
 

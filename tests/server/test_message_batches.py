@@ -13,8 +13,14 @@ from starlette.testclient import TestClient
 
 from tests.server.anthropic_calls import GREEDY, HELLO, PATH
 from tests.server.conftest import MakeApp
-from trinity.server import batch_store
-from trinity.server.batch_store import BatchError, BatchErrors, BatchObject, BatchStore, Counts
+from trinity.server.batches import batch_store
+from trinity.server.batches.batch_store import (
+    BatchError,
+    BatchErrors,
+    BatchObject,
+    BatchStore,
+    Counts,
+)
 from trinity.server.endpoints.anthropic.batches import PREFIX, described_as
 
 

@@ -28,7 +28,6 @@ from trinity.server.app import make_app
 from trinity.server.endpoints.llama_models import Watch
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.loop_turns import CLIENT
 from trinity.server.model_refs import (
     GLOBAL,
     Preset,
@@ -41,6 +40,7 @@ from trinity.server.model_refs import (
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
+from trinity.server.transport.loop_turns import CLIENT
 
 NO_POOL = SimpleNamespace(pool=SimpleNamespace(limit=7), other_bytes=3)
 

@@ -26,11 +26,12 @@ from tests.processor_time import within
 from tests.server.conftest import LIMIT, MakeApp, is_idle, socket_server, wait_for
 from trinity.errors import InputError
 from trinity.model import Model
-from trinity.server import connection, serving
+from trinity.server import serving
 from trinity.server.app import make_app
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
+from trinity.server.transport import connection
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL = pytest.mark.full

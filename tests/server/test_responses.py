@@ -18,7 +18,7 @@ from tests.server.named_events import named_events
 from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
 from trinity.model import Model
 from trinity.runtime.generation import Timings
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.responses import empty_response
 from trinity.server.endpoints.responses.items import messages_of

@@ -18,10 +18,10 @@ from tests.server.conftest import MakeApp
 from trinity.errors import InputError
 from trinity.server.caller import Keys, name_of
 from trinity.server.errors import ApiError
-from trinity.server.loop_turns import CLIENT
 from trinity.server.security import Guard, host_name
 from trinity.server.setting_values import read_keys
 from trinity.server.settings import ServerOptions
+from trinity.server.transport.loop_turns import CLIENT
 
 HELLO = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 KEYS = ["first-key-of-all", "second-key-of-all"]

@@ -24,10 +24,10 @@ from trinity.model import Model
 from trinity.server.app import make_app
 from trinity.server.errors import ApiError
 from trinity.server.models import Models
-from trinity.server.multipart import form_fields
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import LONGEST, Speech
+from trinity.server.transport.multipart import form_fields
 
 openai = pytest.importorskip("openai")
 soundfile = pytest.importorskip("soundfile")

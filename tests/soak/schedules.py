@@ -39,8 +39,8 @@ from tests.toy_model import toy_model  # noqa: E402
 from trinity.errors import TrinityError  # noqa: E402
 from trinity.model import Model  # noqa: E402
 from trinity.runtime.interface import Engine  # noqa: E402
-from trinity.runtime.page import Page  # noqa: E402
-from trinity.runtime.page_pool import PagePool  # noqa: E402
+from trinity.runtime.pages.page import Page  # noqa: E402
+from trinity.runtime.pages.page_pool import PagePool  # noqa: E402
 
 HANG_SECONDS = 120
 CONTEXT = 400

@@ -45,7 +45,7 @@ def batch(
     responses are errors.
     """
     with libraries():
-        from trinity.server.batch import here, run_batch
+        from trinity.server.batches.batch import here, run_batch
     wanted = ray_replicas(ray, replicas, cores, ray_address)
     ref = model_or_chat_demo(model)
     total = at_once if wanted is None else at_once * wanted.count

@@ -16,7 +16,7 @@ from trinity.cli.terminal import say
 from trinity.errors import InputError
 from trinity.options.option import declared
 from trinity.processes.command_line import INTERRUPTED, leave_threads
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 from trinity.server.settings import ServerOptions
 
 SERVING = options.flagged(declared(ServerOptions))

@@ -15,7 +15,7 @@ WORD_BITS = 32
 
 
 class MatcherGuide:
-    """A ``trinity.runtime.guide.Guide``. After an error of the matcher every call fails."""
+    """A ``Guide`` of runtime/sampling/guide.py. After an error of the matcher every call fails."""
 
     def __init__(self, matcher: Any, table_size: int, vocab_size: int) -> None:
         self._matcher = matcher

@@ -9,9 +9,9 @@ from typing import Any
 
 from trinity.ray.cluster import Replicas, connected
 from trinity.ray.cores import pin
-from trinity.server.batch import here
-from trinity.server.batch_answer import Ask
-from trinity.server.batch_rows import Row
+from trinity.server.batches.batch import here
+from trinity.server.batches.batch_answer import Ask
+from trinity.server.batches.batch_rows import Row
 
 
 class Worker:

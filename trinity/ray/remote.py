@@ -20,13 +20,13 @@ from trinity.model import Model
 from trinity.model_defaults import checked_defaults
 from trinity.models import find_architecture
 from trinity.ray.calls import Generation, Resumption, prefixes_of
-from trinity.runtime.active_samplers import keeps_state
 from trinity.runtime.client import Client
 from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Timings
 from trinity.runtime.inbox import Collector, Sink
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
+from trinity.runtime.sampling.active_samplers import keeps_state
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.errors import ApiError

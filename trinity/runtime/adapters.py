@@ -25,7 +25,7 @@ from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import HeadLinear, Linear, Operation, Product
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
-from trinity.runtime.page import AdapterWeights
+from trinity.runtime.pages.page import AdapterWeights
 from trinity.runtime.weights import Weight, Weights
 
 Factor = float | NDArray[np.float32]  # a factor of all results, or one for each expert's

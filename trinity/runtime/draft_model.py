@@ -16,7 +16,7 @@ from trinity.formats.provider import WeightProvider
 from trinity.runtime.drafting import most_probable
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.pages.kv_cache import KVCache
 
 # llama.cpp has the same limits: some vocabularies are padded, and some models of one family name
 # their first special tokens differently.

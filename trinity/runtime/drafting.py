@@ -23,7 +23,7 @@ from trinity.models.operations import Norm
 from trinity.runtime import records
 from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache
+from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.records import linear, norm
 from trinity.runtime.records.rows_view import RowsView

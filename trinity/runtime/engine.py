@@ -20,11 +20,11 @@ from trinity.runtime.file_watch import FileWatch
 from trinity.runtime.image_rows import FIRST_ID, ImageRows, add_images, put_images
 from trinity.runtime.interface import Rows
 from trinity.runtime.kernel_choice import KernelChoice
-from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.memory import zeros
-from trinity.runtime.page import COMMON, AdapterWeights, Domain
-from trinity.runtime.page_layout import PageLayout
-from trinity.runtime.page_pool import PagePool
+from trinity.runtime.pages.kv_cache import KVCache
+from trinity.runtime.pages.page import COMMON, AdapterWeights, Domain
+from trinity.runtime.pages.page_layout import PageLayout
+from trinity.runtime.pages.page_pool import PagePool
 from trinity.runtime.paging import Populating
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import Rounding

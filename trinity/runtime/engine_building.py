@@ -26,7 +26,7 @@ from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.file_watch import FileWatch
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory
-from trinity.runtime.page_layout import PageLayout
+from trinity.runtime.pages.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.rounding import same_bits

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
 from trinity.runtime.inbox import Deliveries
-from trinity.runtime.lease import Lease
-from trinity.runtime.mask_thread import MaskThread
+from trinity.runtime.lease import Lease, Visit
+from trinity.runtime.pages.slot_hold import SlotHold, SlotHolds
+from trinity.runtime.sampling.mask_thread import MaskThread
 from trinity.runtime.scheduler import ScheduledRows, Scheduler, prompt_pairs
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import Sequence
-from trinity.runtime.slot_hold import SlotHold, SlotHolds
-from trinity.runtime.visit import Visit
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:

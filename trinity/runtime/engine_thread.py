@@ -20,12 +20,11 @@ from trinity.errors import InputError, TrinityError
 from trinity.runtime.engine_loop import EngineLoop
 from trinity.runtime.inbox import Inbox, Sink, result_of
 from trinity.runtime.interface import Engine
-from trinity.runtime.lease import Exclusive, Lease
-from trinity.runtime.page import Domain
+from trinity.runtime.lease import Exclusive, Lease, Visit
+from trinity.runtime.pages.page import Domain
+from trinity.runtime.pages.slot_hold import SlotHold
 from trinity.runtime.scheduler_stats import SchedulerStats
 from trinity.runtime.sequence import Sequence
-from trinity.runtime.slot_hold import SlotHold
-from trinity.runtime.visit import Visit
 from trinity_kernels import forks
 
 T = TypeVar("T")

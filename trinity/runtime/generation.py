@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.runtime.image_rows import ImageRows
-from trinity.runtime.page import COMMON, AdapterWeights, Domain
+from trinity.runtime.pages.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
-    from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page_pool import PagePool
+    from trinity.runtime.pages.kv_cache import KVCache
+    from trinity.runtime.pages.page_pool import PagePool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from trinity.options.adapter_files import LARGEST_SCALE
 from trinity.options.checks import check_integer, check_number
 from trinity.options.keywords import unknown_keyword
 from trinity.options.option import Declared, Option, check_options, declared
-from trinity.runtime.active_samplers import has_dry, keeps_state
-from trinity.runtime.guide import Grammar, check_grammar
 from trinity.runtime.limits import GenerationLimits
-from trinity.runtime.page import Domain
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.pages.page import Domain
+from trinity.runtime.sampling.active_samplers import has_dry, keeps_state
+from trinity.runtime.sampling.guide import Grammar, check_grammar
+from trinity.runtime.sampling.sampling_params import SamplingParams
 
 
 class Cancel(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.runtime.sampler import check_finite
+from trinity.runtime.sampling.sampler import check_finite
 
 DEFAULT_WINDOW = 512
 SMALLEST_WINDOW = 4

@@ -23,7 +23,7 @@ from trinity.runtime.expert_buffers import ExpertBuffers
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.image_positions import axes_of_pairs
 from trinity.runtime.memory import aligned, row_bytes
-from trinity.runtime.page_layout import PageLayout
+from trinity.runtime.pages.page_layout import PageLayout
 from trinity.runtime.records import elementwise, hadamard, linear, norm
 from trinity.runtime.records.record_list import Address
 from trinity.runtime.records.rows_view import RowsView

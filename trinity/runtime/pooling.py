@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
-from trinity.runtime.page import AdapterWeights
+from trinity.runtime.pages.page import AdapterWeights
 from trinity.runtime.sequence import Sequence, States
 from trinity.runtime.text_heads import Head
 
 if TYPE_CHECKING:
-    from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.pages.kv_cache import KVCache
 
 Pooling = Literal["mean", "cls", "last"]
 

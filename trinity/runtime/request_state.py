@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trinity.errors import InputError
-from trinity.runtime.active_samplers import has_dry
 from trinity.runtime.generation import Chunk, FinishReason, Timings
-from trinity.runtime.guide import Grammar, Guide
 from trinity.runtime.image_rows import is_token
 from trinity.runtime.inbox import Sink
-from trinity.runtime.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.options import Request
-from trinity.runtime.sampler import Sampler
+from trinity.runtime.sampling.active_samplers import has_dry
+from trinity.runtime.sampling.guide import Grammar, Guide
+from trinity.runtime.sampling.logprobs import TokenLogprob, token_logprob
+from trinity.runtime.sampling.sampler import Sampler
+from trinity.runtime.sampling.stop import StopMatcher
 from trinity.runtime.sequence import Logits, Sequence, check_context
 from trinity.runtime.speculation import Draft, Guesses
 from trinity.runtime.speculation_budget import SpeculationBudget
-from trinity.runtime.stop import StopMatcher
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from trinity.runtime.dry_breakers import Breakers
-    from trinity.runtime.guide import Allowed
     from trinity.runtime.interface import Best
-    from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.mask_thread import MaskThread, Promise
-    from trinity.runtime.page import AdapterWeights
+    from trinity.runtime.pages.kv_cache import KVCache
+    from trinity.runtime.pages.page import AdapterWeights
+    from trinity.runtime.sampling.dry_breakers import Breakers
+    from trinity.runtime.sampling.guide import Allowed
+    from trinity.runtime.sampling.mask_thread import MaskThread, Promise
     from trinity.tokenizers import Tokenizer
 
 
@@ -372,7 +372,7 @@ def dry_breakers(request: Request, tokenizer: Tokenizer, vocab_size: int) -> Bre
     """The sequence breakers of DRY; None if it is off."""
     if request.sampling.usual or not has_dry(request.sampling):
         return None
-    from trinity.runtime.dry_breakers import breakers_of  # most requests need none
+    from trinity.runtime.sampling.dry_breakers import breakers_of  # most requests need none
 
     return breakers_of(tokenizer, request.sampling.dry_sequence_breakers, vocab_size)
 

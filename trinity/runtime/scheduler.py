@@ -28,8 +28,8 @@ from trinity.runtime.step_costs import StepCosts, StepFit, pairs
 from trinity.runtime.turns import Turns, to_give_way
 
 if TYPE_CHECKING:
-    from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.page import Domain
+    from trinity.runtime.pages.kv_cache import KVCache
+    from trinity.runtime.pages.page import Domain
 
 LOGITS_BYTES = 64 << 20  # rows of one step
 CANDIDATES = 64  # waiting sequences that are considered for a step

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.inbox import Sink
-from trinity.runtime.logprobs import TokenLogprob, token_logprobs
 from trinity.runtime.options import Cancel
-from trinity.runtime.page import AdapterWeights
+from trinity.runtime.pages.page import AdapterWeights
 from trinity.runtime.perplexity import negative_log_likelihoods
+from trinity.runtime.sampling.logprobs import TokenLogprob, token_logprobs
 from trinity.runtime.sequence import Logits, Sequence
 
 if TYPE_CHECKING:
-    from trinity.runtime.kv_cache import KVCache
+    from trinity.runtime.pages.kv_cache import KVCache
 
 
 class _Given(Sequence):

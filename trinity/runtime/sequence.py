@@ -17,13 +17,13 @@ from trinity.runtime.generation import FinishReason
 from trinity.runtime.image_rows import ImageRows, whole_images
 from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
-from trinity.runtime.page import COMMON, AdapterWeights, Domain
+from trinity.runtime.pages.page import COMMON, AdapterWeights, Domain
 
 if TYPE_CHECKING:
     from trinity.runtime.interface import Best
-    from trinity.runtime.kv_cache import KVCache
-    from trinity.runtime.mask_thread import MaskThread
     from trinity.runtime.options import Cancel
+    from trinity.runtime.pages.kv_cache import KVCache
+    from trinity.runtime.sampling.mask_thread import MaskThread
 
 Logits = NDArray[np.float32]
 States = NDArray[np.float32]  # (n, hidden size), after the output norm

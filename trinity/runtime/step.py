@@ -14,8 +14,8 @@ from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.runtime.image_positions import places_of_images, positions_of_text
 from trinity.runtime.image_rows import FIRST_ID, ImageRows
 from trinity.runtime.interface import Rows
-from trinity.runtime.kv_cache import KVCache, check_different
-from trinity.runtime.page_pool import PagePool
+from trinity.runtime.pages.kv_cache import KVCache, check_different
+from trinity.runtime.pages.page_pool import PagePool
 
 
 class Step:

@@ -12,10 +12,9 @@ from trinity.errors import InputError
 from trinity.options.checks import check_integer
 from trinity.runtime.client import Client
 from trinity.runtime.inbox import AsyncInbox, Inbox
-from trinity.runtime.logprobs import TokenLogprob
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import Cancel
-from trinity.runtime.page import AdapterWeights
+from trinity.runtime.pages.page import AdapterWeights
 from trinity.runtime.perplexity import (
     DEFAULT_WINDOW,
     SMALLEST_WINDOW,
@@ -25,6 +24,7 @@ from trinity.runtime.perplexity import (
     scored_part,
 )
 from trinity.runtime.prompts import check_ids
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 from trinity.runtime.sequence import check_context
 

@@ -2,9 +2,11 @@
 
 The way of POST /v1/chat/completions through this package and back:
 
-1. ``accepting.py``, ``connection.py``, ``wire.py``: a socket's bytes become an ASGI request.
+1. ``transport/``: ``accepting.py``, ``connection.py`` and ``wire.py`` make an ASGI request of a
+   socket's bytes.
 2. ``security.py``: check Host, Origin and API key; the key's owner goes into the scope.
-3. ``dispatch.py``, ``bodies.py``: read the body within limits; ``caller.py`` says whose it is.
+3. ``dispatch.py``, ``transport/bodies.py``: read the body within limits; ``caller.py`` says whose
+   it is.
 4. ``schemas.py``: decode the body into a ``ChatRequest``; ``ignored.py`` notes unused fields.
 5. ``endpoints/chat_completions.py``: run the handler; ``chat_request.py`` makes a ``ChatJob``
    (``job.py``) with the help of ``sampling.py``, ``formats.py``, ``tools.py`` and ``messages.py``,
@@ -15,6 +17,6 @@ The way of POST /v1/chat/completions through this package and back:
    model's dialect turns them into events: ``Update`` and ``End``.
 9. ``endpoints/chat_completions.py``, ``chat_answer.py``, ``usage.py``: events become a completion
    or the chunks of a stream; ``metrics.py`` counts.
-10. ``endpoint.Json`` or ``stream.Stream``: send the response; ``connection.py`` writes it as fast
-    as the client reads. A client that leaves cancels the request in ``dispatch.py``.
+10. ``endpoint.Json`` or ``stream.Stream``: send the response; ``transport/connection.py`` writes
+    it as fast as the client reads. A client that leaves cancels the request in ``dispatch.py``.
 """

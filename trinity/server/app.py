@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from trinity.errors import InputError
-from trinity.server.batch_rows import URLS
+from trinity.server.batches.batch_rows import URLS
 from trinity.server.dispatch import ByMethod, Dispatch, refusal
 from trinity.server.endpoint import ASGI, Call
 from trinity.server.endpoints import ENDPOINTS

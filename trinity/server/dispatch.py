@@ -16,21 +16,21 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from trinity.errors import ConfigError, FormatError
-from trinity.server.bodies import CountedBody, LeftError, read_body, store_body, upload
 from trinity.server.caller import OF_BATCH, OWNER, Caller, caller_of
-from trinity.server.compressed import coding_of, decompressed
-from trinity.server.connection import CROWDED
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError, ErrorFamily, api_error
 from trinity.server.ignored import Ignored
 from trinity.server.kept import HEADER, name_in
 from trinity.server.kept_stream import LAST_EVENT
-from trinity.server.multipart import form_fields
 from trinity.server.schemas import converted, decoded, has_few_values
 from trinity.server.security import REQUEST_ID
 from trinity.server.service import Service
 from trinity.server.stream import DEADLINE, Stream
 from trinity.server.threads import SMALL
+from trinity.server.transport.bodies import CountedBody, LeftError, read_body, store_body, upload
+from trinity.server.transport.compressed import coding_of, decompressed
+from trinity.server.transport.connection import CROWDED
+from trinity.server.transport.multipart import form_fields
 
 log = logging.getLogger("trinity.server")
 

@@ -9,7 +9,7 @@ from typing import Any
 from trinity.conversation.parts import Part, Text
 from trinity.formats.defaults import ChatTemplate
 from trinity.runtime.generation import FinishReason, Timings
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from trinity.errors import TrinityError
 from trinity.runtime.paging import available_memory
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
-from trinity.server.loop_turns import CLIENT
 from trinity.server.served import ModelLease, Served
+from trinity.server.transport.loop_turns import CLIENT
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ import uvicorn
 
 from trinity.errors import InputError
 from trinity.runtime.paging import give_back_heap
-from trinity.server.accepting import BACKLOG, Accepting
-from trinity.server.connection import Connection, written_to
-from trinity.server.connections import Connections
-from trinity.server.loop_turns import LoopTurns
 from trinity.server.settings import ServerOptions
+from trinity.server.transport.accepting import BACKLOG, Accepting
+from trinity.server.transport.connection import Connection, written_to
+from trinity.server.transport.connections import Connections
+from trinity.server.transport.loop_turns import LoopTurns
 
 # Seconds for which an idle connection is kept open.
 KEPT_SECONDS = 75

@@ -18,9 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trinity.server.caller import OWNER, Keys
 from trinity.server.errors import ApiError
-from trinity.server.loop_turns import CLIENT
-from trinity.server.paths import UNUSUAL, use_usual_path
 from trinity.server.settings import ServerOptions
+from trinity.server.transport.loop_turns import CLIENT
+from trinity.server.transport.paths import UNUSUAL, use_usual_path
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")

@@ -38,8 +38,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from trinity.runtime.inbox import AsyncInbox
-from trinity.server.batch_queue import BatchQueue
-from trinity.server.bodies import Bodies
+from trinity.server.batches.batch_queue import BatchQueue
 from trinity.server.caller import Caller, Keys, salt_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
@@ -54,6 +53,7 @@ from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
 from trinity.server.speech import Speech
 from trinity.server.threads import Threads
+from trinity.server.transport.bodies import Bodies
 
 if TYPE_CHECKING:
     from trinity.model import Model

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
 from trinity.runtime.interface import Best, Engine, Rows
-from trinity.runtime.kv_cache import KVCache
 from trinity.runtime.options import PROPOSALS
+from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.profile import OperationTime
-from trinity.runtime.sampling_params import SamplingParams
+from trinity.runtime.sampling.sampling_params import SamplingParams
 from trinity.runtime.speculation import Guesses
 from trinity.runtime.speculation_budget import SpeculationBudget
 from trinity.tools.machine import anonymous_rss, peak_rss

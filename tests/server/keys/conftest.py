@@ -18,7 +18,7 @@ from tests.server.keys.two_keys import Make, Server
 from tests.tiny_models import write_tiny_model
 from trinity.model import Model
 from trinity.server.app import make_app
-from trinity.server.batch_queue import BatchQueue
+from trinity.server.batches.batch_queue import BatchQueue
 from trinity.server.models import Models
 from trinity.server.served import Served
 from trinity.server.settings import ServerOptions

@@ -31,7 +31,7 @@ from tests.server.keys.attempts import (
 from tests.server.keys.conftest import Serve
 from tests.server.keys.two_keys import Server
 from trinity.model import Model
-from trinity.server.batch_store import ENDED
+from trinity.server.batches.batch_store import ENDED
 from trinity.server.caller import Keys, folder_of, part_of
 from trinity.server.endpoints import ENDPOINTS
 

@@ -7,7 +7,7 @@ import itertools
 import json
 
 from tests.soak.attacks.target import CHAT, Target, attack
-from trinity.server.compressed import WINDOW_LOG, zstd_library
+from trinity.server.transport.compressed import WINDOW_LOG, zstd_library
 
 MESSAGES = [{"role": "user", "content": "x"}]
 numbers = itertools.count()

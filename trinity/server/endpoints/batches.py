@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from trinity.server.batch_store import BatchObject
+from trinity.server.batches.batch_store import BatchObject
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.files import batches_of, page_of
 from trinity.server.errors import ApiError

@@ -34,7 +34,7 @@ from trinity.server.stream import DONE, Stream, data
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.runtime.logprobs import TokenLogprob
+    from trinity.runtime.sampling.logprobs import TokenLogprob
 
 USUAL_TOKENS = 16  # OpenAI's max_tokens where none is given
 Prompt = str | list[int]

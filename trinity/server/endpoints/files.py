@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import FileResponse
 
-from trinity.server.batch_store import BatchObject
-from trinity.server.batches import Batches
+from trinity.server.batches.batch_store import BatchObject
+from trinity.server.batches.batches import Batches
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import ApiError
 from trinity.server.file_store import FileObject, Purpose

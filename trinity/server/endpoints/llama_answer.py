@@ -19,7 +19,7 @@ from trinity.server.job import End, Update
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.runtime.logprobs import TokenLogprob
+    from trinity.runtime.sampling.logprobs import TokenLogprob
     from trinity.server.service import Answers
 
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.server.connection import CONNECTION, Connection
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.errors import LLAMA
 from trinity.server.models import Models
 from trinity.server.schemas import Body, encode
 from trinity.server.stream import Stream, data
+from trinity.server.transport.connection import CONNECTION, Connection
 
 MOST_EVENTS = 1000  # that wait for a slow client, which gets the newest
 

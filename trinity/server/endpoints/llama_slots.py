@@ -12,8 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.errors import TrinityError
-from trinity.runtime.page import Domain
-from trinity.runtime.slots import Slots
+from trinity.runtime.pages.page import Domain
+from trinity.runtime.pages.slots import Slots
 from trinity.server.caller import folder_of, salt_of
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.sampling import check_slot

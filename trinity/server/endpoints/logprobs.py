@@ -11,7 +11,7 @@ from trinity.server.schemas import encoded
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.runtime.logprobs import TokenLogprob
+    from trinity.runtime.sampling.logprobs import TokenLogprob
 
 # The value for minus infinity, as in OpenAI's API.
 LEAST = -9999.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from trinity.runtime.sampler_names import (
+from trinity.runtime.sampling.sampler_names import (
     MOST_BREAKERS,
     MOST_SAMPLERS,
     sampler_name,

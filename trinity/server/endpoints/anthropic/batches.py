@@ -1,7 +1,7 @@
 """Anthropic's message batches: requests that run while the server has no others.
 
-A batch is kept as one of OpenAI's is (trinity/server/batches.py): its requests are a file of rows,
-its results two files. Source: the Message Batches API at docs.anthropic.com.
+A batch is kept as one of OpenAI's is (server/batches/batches.py): its requests are a file of
+rows, its results two files. Source: the Message Batches API at docs.anthropic.com.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from msgspec import Meta
 from starlette.responses import StreamingResponse
 
 from trinity.errors import InputError
-from trinity.server.batch_rows import LONGEST_ANSWER, LONGEST_ID, lines_of, rows_of
-from trinity.server.batch_store import ENDED, BatchObject
-from trinity.server.batches import MOST_ROWS, Batches
+from trinity.server.batches.batch_rows import LONGEST_ANSWER, LONGEST_ID, lines_of, rows_of
+from trinity.server.batches.batch_store import ENDED, BatchObject
+from trinity.server.batches.batches import MOST_ROWS, Batches
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.anthropic.errors import ANTHROPIC, anthropic_error
 from trinity.server.endpoints.files import batches_of, page_of

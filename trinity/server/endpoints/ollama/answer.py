@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Reasoning, Text
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.ollama.errors import now
 from trinity.server.job import End, Update

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
-from trinity.runtime.logprobs import TokenLogprob
+from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.responses.answer import (
     ArgumentsDelta,

@@ -1,0 +1,1 @@
+"""Keeps what was computed: KV pages, their pool and search, prefixes on disk, slots."""

@@ -1,0 +1,1 @@
+"""Chooses each token from its logits: options, samplers in order, draws, probabilities."""
