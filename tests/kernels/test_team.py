@@ -116,7 +116,7 @@ def test_teams_do_not_disturb_each_other() -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(600)
     for steps in all_steps:
         steps.check(300)
 
@@ -177,7 +177,7 @@ def test_two_threads_that_run_one_team_wait_for_each_other() -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(600)
     team.close()
     steps.check(400)
 
