@@ -31,6 +31,7 @@ ENDS = (
     "</parameter>",
     "</｜DSML｜parameter>",
     "</arg_value>",
+    "</longcat_arg_value>",
     "</arg_value:opensource>",
     "</param>",
     "</atem:parameter>",

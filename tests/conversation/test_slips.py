@@ -120,6 +120,21 @@ SLIPS: list[tuple[str, str, Crafted]] = [
     ("glm", "a stray </arg_value>", Crafted(
         f"<tool_call>weather\n{GLM}</arg_value></tool_call>", JUST_ROME)),
     ("glm", "a call as JSON", Crafted(f"<tool_call>{WEATHER}</tool_call>", [ROME])),
+    # What LongCat-Flash-Lite was seen to write.
+    ("longcat", "arguments in parentheses", Crafted(
+        '<longcat_tool_call>functions.weather({city: "Rome", days: 3})', [ROME])),
+    ("longcat", "JSON instead of a key", Crafted(
+        '<longcat_tool_call>weather\n<longcat_arg_key>{"city": "Rome", "days": 3}', [ROME])),
+    ("longcat", "JSON as a key", Crafted(
+        '<longcat_tool_call>weather\n<longcat_arg_key>{"city": "Rome", "days": 3}'
+        "</longcat_arg_key>\n</longcat_tool_call>", [ROME])),
+    ("longcat", "a call as JSON", Crafted(
+        f"<longcat_tool_call>\n{WEATHER}\n</longcat_tool_call>", [ROME])),
+    ("ernie", "no end of reasoning", Crafted(
+        "Hm.\n<response>\nYes.\n</response>", text="Yes.", reasoning="Hm.",
+        prompt="<think>\n")),
+    ("ernie", "no tags of text", Crafted(
+        "Hm.\n</think>\n\nYes.", text="Yes.", reasoning="Hm.", prompt="<think>\n")),
     # vLLM's test_gemma4_regex_and_bare_calls.py and test_gemma4_tool_parser.py
     ("gemma", "plain quotes", Crafted(
         '<|tool_call>call:weather{city:"Rome, Italy",days:3}<tool_call|>',

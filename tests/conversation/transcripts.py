@@ -5,6 +5,7 @@ Sources: the chat templates of the models, and llama.cpp's tests/test-chat.cpp.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +64,9 @@ MUSE = "<atem:function_calls> to=self<|message|> <|eom|>"
 MINIMAX_M3 = "]<]minimax[>[ <tool_call> <invoke name= <mm:think></mm:think>"
 SOLAR = "<|think|> <|end|> <|tool_call:begin|> <|tool_call:name|>"
 KIMI_K3 = "<|open|> <|close|> <|sep|> call"
+ERNIE = "<think>\n</think> <response>\n <tool_call>"
+LONGCAT = "<longcat_tool_call><longcat_arg_key> <longcat_think> </longcat_think>"
+LONGCAT_JSON = "<longcat_tool_call> <longcat_think> </longcat_think>"
 HY3 = "<tool_sep{}> :opensource"
 TRANSCRIPTS = [
     Transcript("general", "", "Just text.\n", text="Just text.\n"),
@@ -281,6 +285,39 @@ TRANSCRIPTS = [
         "</tool_call:opensource>\n<tool_call:opensource>get_time<tool_sep:opensource>\n"
         "</tool_call:opensource>\n</tool_calls:opensource>",
         [ROME, TIME], "I look.", "Hm", "<think:opensource>",
+    ),
+    Transcript(
+        "longcat", LONGCAT,
+        "<longcat_think>\nHm\n</longcat_think>\nI look.\n<longcat_tool_call>weather\n"
+        '<longcat_arg_key>city</longcat_arg_key>\n<longcat_arg_value>Z\u00fc "x" \\ {}\n<b>'
+        "</longcat_arg_value>\n<longcat_arg_key>exact</longcat_arg_key>\n"
+        "<longcat_arg_value>true</longcat_arg_value>\n<longcat_arg_key>tags</longcat_arg_key>\n"
+        '<longcat_arg_value>["a,", "]}"]</longcat_arg_value>\n</longcat_tool_call>\n'
+        "<longcat_tool_call>get_time\n</longcat_tool_call>\n<longcat_tool_call>functions.weather\n"
+        "<longcat_arg_key>city</longcat_arg_key><longcat_arg_value>Rome</longcat_arg_value>"
+        "<longcat_arg_key>days</longcat_arg_key><longcat_arg_value>3</longcat_arg_value>"
+        "</longcat_tool_call>",
+        [HARD, TIME, ROME], "I look.", "Hm",
+    ),
+    Transcript(
+        "longcat-json", LONGCAT_JSON,
+        '<longcat_tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}\n'
+        '</longcat_tool_call><longcat_tool_call>\n{"name": "get_time", "arguments": {}}\n'
+        '</longcat_tool_call><longcat_tool_call>{"name": "weather", "arguments": '
+        + json.dumps(HARD[1]) + "}</longcat_tool_call>",
+        [ROME, TIME, HARD],
+    ),
+    Transcript(
+        "ernie", ERNIE,
+        'Hm\n</think>\n\n<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 3}}'
+        '\n</tool_call>\n<tool_call>\n{"name": "get_time", "arguments": {}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "weather", "arguments": ' + json.dumps(HARD[1])
+        + "}\n</tool_call>\n",
+        [ROME, TIME, HARD], reasoning="Hm", prompt="<|im_start|>assistant\n<think>\n",
+    ),
+    Transcript(
+        "ernie", ERNIE, "Hm\n</think>\n\n\n<response>\n2 < 3\n</response>\n",
+        text="2 < 3", reasoning="Hm", prompt="<|im_start|>assistant\n<think>\n",
     ),
     Transcript(
         "apertus", "<|tools_prefix|> <|tools_suffix|> <|inner_prefix|> <|inner_suffix|>",

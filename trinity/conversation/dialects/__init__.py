@@ -10,9 +10,9 @@ from trinity.conversation.dialects.dialect import Dialect
 from trinity.conversation.dialects.functionary import Functionary
 from trinity.conversation.dialects.gemma import FUNCTION_GEMMA, GEMMA
 from trinity.conversation.dialects.general import General
-from trinity.conversation.dialects.glm import Glm
+from trinity.conversation.dialects.glm import Glm, LongCat
 from trinity.conversation.dialects.harmony import Harmony
-from trinity.conversation.dialects.hermes import Hermes
+from trinity.conversation.dialects.hermes import Ernie, Hermes, LongCatJson
 from trinity.conversation.dialects.hunyuan import Hunyuan
 from trinity.conversation.dialects.kimi import Kimi, Solar
 from trinity.conversation.dialects.kimi_sections import KimiSections
@@ -41,8 +41,9 @@ DIALECTS: tuple[Dialect, ...] = (
     Harmony(), MistralArguments(), MistralList(), Kimi(), KimiSections(),
     DSML_CALLS, DSML_TOOLS, DeepSeek(fenced=True), DeepSeek(),
     GEMMA, FUNCTION_GEMMA, MINIMAX, MINIMAX_M3, DOTS, MUSE, SEED, QWEN_CODER, Hunyuan(), Glm(),
-    MiniCPM(), Lfm(), Olmo(), Solar(), APERTUS, COMMAND, NEMOTRON, MINIMAX_M1, APRIEL, PHI,
-    GRANITE, GIGACHAT, GIGACHAT_3, Recipients(), Functionary(), Hermes(), Llama(),
+    LongCat(), LongCatJson(), MiniCPM(), Lfm(), Olmo(), Solar(), APERTUS, COMMAND, NEMOTRON,
+    MINIMAX_M1, APRIEL, PHI, GRANITE, GIGACHAT, GIGACHAT_3, Recipients(), Functionary(),
+    Ernie(), Hermes(), Llama(),
 )  # fmt: skip
 
 

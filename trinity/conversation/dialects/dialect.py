@@ -37,6 +37,7 @@ _KNOWN = (
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),  # Command
     Thinking("[THINK]", "[/THINK]"),  # Magistral, Ministral
     Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<longcat_think>", "</longcat_think>"),
     Thinking("<mm:think>", "</mm:think>"),  # MiniMax M3
     Thinking("<think:opensource>", "</think:opensource>"),  # Hunyuan
     Thinking("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus

@@ -1,4 +1,4 @@
-"""<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>: GLM 4.5, 4.6."""
+"""<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>: GLM, LongCat."""
 
 from __future__ import annotations
 
@@ -27,8 +27,26 @@ class Glm(Tagged):
 
     def head(self, tool: Tool, mark: Mark) -> str:
         """Return the name in a line."""
-        return f"{mark('<tool_call>')} {lark.text(tool.name + chr(10))}"
+        return f"{mark(self.tags.call[0])} {lark.text(tool.name + chr(10))}"
 
     def foot(self, mark: Mark) -> str:
         """Return the delimiter alone."""
-        return mark("</tool_call>")
+        return mark(self.tags.call[1])
+
+
+class LongCat(Glm):
+    """GLM's tags with a prefix: LongCat-Flash-Lite and LongCat-Flash-Thinking of 2026."""
+
+    name = "longcat"
+    tags = Tags(
+        ("<longcat_tool_call>", "</longcat_tool_call>"),
+        ("", ""),
+        "</longcat_tool_call>",
+        ("<longcat_arg_key>", "</longcat_arg_key>"),
+        "</longcat_arg_value>",
+        value="<longcat_arg_value>",
+    )
+
+    def claims(self, template: str) -> bool:
+        """Recognize its tags."""
+        return "<longcat_arg_key>" in template

@@ -30,6 +30,7 @@ class JsonCalls(Dialect):
     arguments_key = "arguments"
     opening, closing = "", ""  # around a call in a grammar: delimiters or text
     inner = ""  # white space within the delimiters
+    between = "\n"  # text between calls
     in_list = False  # in a grammar, the calls are a list between the delimiters
 
     @property
@@ -61,7 +62,8 @@ class JsonCalls(Dialect):
             calls = f'calls: {self.open_in(mark)} "[" call{more} "]"{self.close_in(mark)}\n'
             return calls + lark.for_each(tools, "call", body)
         rule = f"one: {self.open_in(mark)} call{self.close_in(mark)}\n"
-        return lark.repeated("one", '"\\n"', parallel) + rule + lark.for_each(tools, "call", body)
+        between = lark.text(self.between) if self.between else ""
+        return lark.repeated("one", between, parallel) + rule + lark.for_each(tools, "call", body)
 
     def body(self, tool: Tool) -> str:
         """Return the object of a call."""
@@ -77,8 +79,8 @@ class JsonCalls(Dialect):
         ]
         if self.in_list:
             return f"{self.opening}[{', '.join(texts)}]{self.closing}"
-        inner = self.inner
-        return "\n".join(f"{self.opening}{inner}{text}{inner}{self.closing}" for text in texts)
+        around = self.opening + self.inner, self.inner + self.closing
+        return self.between.join(text.join(around) for text in texts)
 
     def open_in(self, mark: Mark) -> str:
         """Return the rule that opens a call."""

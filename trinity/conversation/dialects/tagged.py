@@ -74,11 +74,11 @@ class Tagged(Dialect):
         yield from reading.past(self.closers, self.marks)
 
     def _tool(self, reading: Reading) -> Steps[Tool]:
-        """Return the tool whose name comes next, possibly in quotes."""
+        """Return the tool whose name comes next, possibly in quotes or before a parenthesis."""
         cursor, tags = reading.cursor, self.tags
-        marks = (tags.function[1] or tags.key[0], ">", "\n", "{", *self.closers)
+        marks = (tags.function[1] or tags.key[0], ">", "\n", "{", "(", *self.closers)
         name, end = yield from cursor.name(marks)
-        if end not in (tags.function[1], ">"):
+        if end not in (tags.function[1], ">", "("):
             cursor.at -= len(end)
         return reading.tool(name.strip("\"'"))
 
@@ -92,6 +92,9 @@ class Tagged(Dialect):
             if (yield from reading.at(ends)) or not character:
                 break
             if (yield from cursor.skip(tags.key[0])):
+                if not reading.in_call and (yield from cursor.peek()) == "{":
+                    yield from self._json(reading, tool)
+                    return
                 if not reading.in_call:
                     reading.begin(tool.name)
                 before = ", " if given else "{"
@@ -113,6 +116,13 @@ class Tagged(Dialect):
         reading.cut = not character
         if reading.cut:
             raise NoCallError("the text ends within the arguments", at_end=True)
+
+    def _json(self, reading: Reading, tool: Tool) -> Steps[None]:
+        """Parse all arguments as one JSON object, in the place of an argument's name."""
+        yield from reading.call(tool.name, (self.tags.key[1], *self.closers))
+        yield from reading.cursor.white()
+        yield from reading.cursor.skip(self.tags.key[1])
+        reading.commit()
 
     def _stray(self, reading: Reading, marks: tuple[str, ...], strays: list[str]) -> Steps[None]:
         """Read text at the place of an argument, up to the next of ``marks``."""
