@@ -128,6 +128,7 @@ BY_CLASS: dict[str, Json] = {
         "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
     },
     "InternLM2ForCausalLM": {"bias": False},
+    "QWenLMHeadModel": {"seq_length": 64},
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
     "Lfm2MoeForCausalLM": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1,

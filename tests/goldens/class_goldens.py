@@ -38,20 +38,23 @@ def rename(file: Path, names: dict[str, str], config: dict[str, Any]) -> None:
     renamed: dict[str, torch.Tensor] = {}
     groups, each = config["num_key_value_heads"], config["num_attention_heads"]
     each //= groups
-    for name, tensor in load_file(file).items():
-        own = next((own for own in names if own in name), "")
-        if not own or not names[own].endswith("q, k and v"):
-            renamed[name.replace(own, names[own]) if own else name] = tensor
+    joined = next((own for own, new in names.items() if new.endswith("q, k and v")), "")
+    for given, tensor in load_file(file).items():
+        name, columns = given, tensor.shape[1:]
+        for own, new in names.items():
+            name = name if own == joined else name.replace(own, new)
+        if not joined or joined not in name:
+            renamed[name] = tensor
             continue
         counts = [each * groups, groups, groups]
-        if names[own].startswith("heads"):
-            heads = tensor.reshape(groups, each + 2, -1, tensor.shape[-1])
+        if names[joined].startswith("heads"):
+            heads = tensor.reshape(groups, each + 2, -1, *columns)
             parts = heads.split([each, 1, 1], dim=1)
         else:
-            parts = tensor.reshape(sum(counts), -1, tensor.shape[-1]).split(counts)
+            parts = tensor.reshape(sum(counts), -1, *columns).split(counts)
         for letter, part in zip("qkv", parts, strict=True):
-            whole = name.replace(own, f"self_attn.{letter}_proj")
-            renamed[whole] = part.reshape(-1, tensor.shape[-1]).contiguous()
+            whole = name.replace(joined, f"self_attn.{letter}_proj")
+            renamed[whole] = part.reshape(-1, *columns).contiguous()
     save_file(renamed, file, {"format": "pt"})
 
 

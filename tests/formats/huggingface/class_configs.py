@@ -397,6 +397,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
         "rms_norm_eps": 1e-5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
     },
+    "qwen": {
+        "architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 64,
+        "intermediate_size": 192, "vocab_size": 258, "num_hidden_layers": 2, "kv_channels": 16,
+        "num_attention_heads": 4, "max_position_embeddings": 256, "seq_length": 128,
+        "layer_norm_epsilon": 1e-6, "rotary_emb_base": 10000, "rotary_pct": 1.0, "no_bias": True,
+        "scale_attn_weights": True, "use_dynamic_ntk": True, "use_logn_attn": True,
+        "tie_word_embeddings": False, "onnx_safe": None, "bos_token_id": 256, "eos_token_id": 257,
+    },
     "mamba": _MAMBA | {"architectures": ["MambaForCausalLM"], "model_type": "mamba"},
     "falcon_mamba": _MAMBA | {
         "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba",
@@ -482,6 +490,10 @@ REFERENCES: dict[str, dict[str, Any]] = {
     "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
     "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
     "internlm2": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "qwen": {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": 96,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
+    },
     "bailingmoe2": {
         "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "use_qk_norm": True,
         "n_routed_experts": 8, "n_shared_experts": 1,
@@ -500,6 +512,13 @@ REFERENCE_NAMES: dict[str, dict[str, str]] = {
         "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj",
         "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
         "feed_forward.w3": "mlp.up_proj", "attention.wqkv": "heads of q, k and v",
+    },
+    "qwen": {
+        "transformer.h.": "model.layers.", "transformer.wte": "model.embed_tokens",
+        "transformer.ln_f": "model.norm", "ln_1": "input_layernorm",
+        "ln_2": "post_attention_layernorm", "mlp.w1": "mlp.up_proj", "mlp.w2": "mlp.gate_proj",
+        "mlp.c_proj": "mlp.down_proj", "attn.c_proj": "self_attn.o_proj",
+        "attn.c_attn": "q, k and v",
     },
     "bailingmoe2": {
         "word_embeddings": "embed_tokens", "attention.dense": "self_attn.o_proj",
@@ -523,6 +542,9 @@ PUBLISHED: dict[str, dict[str, str]] = {
     "falcon": {
         "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
         "ln_f": "transformer.ln_f",
+    },
+    "qwen": {
+        "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",
     },
     "muse_glimmer": {"model.": "model.language_model."},
     "mamba2": {"model.": "backbone."},

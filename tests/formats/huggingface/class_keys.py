@@ -199,6 +199,10 @@ KEYS: dict[str, dict[str, Any]] = {
         "expert_weights_norm": True, "leading_dense_block_count": 1, "rope.freq_base_swa": 1e4,
         "swiglu_clamp_exp": [0.0, 0.0, 0.05, 0.1], "swiglu_clamp_shexp": [0.2, 0.0, 0.0, 0.1],
     },
+    "qwen": {
+        "feed_forward_length": 192, "context_length": 128, "attention.head_count": 4,
+        "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e4,
+    },
     "internlm2": {"attention.key_length": 16, "rope.dimension_count": 16},
     "mamba2": {
         "attention.head_count": 0, "feed_forward_length": 0, "ssm.inner_size": 128,

@@ -14,6 +14,7 @@ from trinity.formats.huggingface.files import (
     ADDED_TOKENS,
     CONFIG,
     GENERATION_CONFIG,
+    TIKTOKEN,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
@@ -119,6 +120,10 @@ def tokenizer_metadata(
     if vocabulary.nfc:
         keys[NFC_KEY] = True
     template = chat_template(files, tokenizer_config)
+    if template is None and TIKTOKEN in files:
+        from trinity.tokenizers.huggingface.tiktoken import chat_template_of  # few models
+
+        template = chat_template_of(fallbacks[0])
     if template is not None:
         keys["tokenizer.chat_template"] = template
     tokenizer = tokenizer_from_metadata(keys)
@@ -164,6 +169,11 @@ def _vocabulary(
                 if is_of_kind(values):
                     return read(values, path, rows)
             return byte_level_source(values, path, rows)
+    if TIKTOKEN in files:
+        from trinity.tokenizers.huggingface.tiktoken import tiktoken_source
+
+        with about(files[TIKTOKEN]):
+            return tiktoken_source(files[TIKTOKEN], rows)
     raise InputError(
         f"{source}: there is neither {TOKENIZER_JSON} nor {TOKENIZER_MODEL}; a model needs a "
         "tokenizer: download the rest of the model"
