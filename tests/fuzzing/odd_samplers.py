@@ -39,10 +39,10 @@ from tests.runtime.sampler_cases import (  # noqa: E402
     chi_square,
     logits_of,
 )
-from trinity.runtime.dry_breakers import breakers_of  # noqa: E402
-from trinity.runtime.sampler import Sampler  # noqa: E402
-from trinity.runtime.sampler_names import DEFAULT_ORDER  # noqa: E402
-from trinity.runtime.sampling_params import SamplingParams  # noqa: E402
+from trinity.runtime.sampling.dry_breakers import breakers_of  # noqa: E402
+from trinity.runtime.sampling.sampler import Sampler  # noqa: E402
+from trinity.runtime.sampling.sampler_names import DEFAULT_ORDER  # noqa: E402
+from trinity.runtime.sampling.sampling_params import SamplingParams  # noqa: E402
 
 PEER = ROOT / "tests" / "goldens" / "llama_cpp_samplers.py"
 VOCABULARY = ROOT / "tests" / "data" / "stories260K" / "Q4_0.gguf"
