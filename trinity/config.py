@@ -399,6 +399,14 @@ class ModelConfig:
     temperature_length: Annotated[
         int, Key("attention.temperature_length", high=1 << 30, example=16)
     ] = 0
+    # RWKV 7: the size of a head, and of what decays, rates, values and gates are computed from.
+    wkv_head_size: Annotated[int, Key("wkv.head_size", high=1 << 10, example=4)] = 0
+    decay_rank: Annotated[int, Key("attention.decay_lora_rank", high=1 << 16, example=8)] = 0
+    rate_rank: Annotated[int, Key("attention.iclr_lora_rank", high=1 << 16, example=8)] = 0
+    value_rank: Annotated[
+        int, Key("attention.value_residual_mix_lora_rank", high=1 << 16, example=8)
+    ] = 0
+    gate_rank: Annotated[int, Key("attention.gate_lora_rank", high=1 << 16, example=8)] = 0
 
     def heads_of(self, layer: int) -> int:
         """The number of query heads of a layer."""

@@ -128,6 +128,10 @@ BY_CLASS: dict[str, Json] = {
         "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
     },
     "InternLM2ForCausalLM": {"bias": False},
+    "RWKV7ForCausalLM": {
+        "norm_eps": 4e-5, "decay_low_rank_dim": 8, "a_low_rank_dim": 8, "v_low_rank_dim": 8,
+        "gate_low_rank_dim": 8,
+    },
     "QWenLMHeadModel": {"seq_length": 64},
     "Dots1ForCausalLM": {"n_shared_experts": 1},
     "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
@@ -205,9 +209,16 @@ def stored_tensors(values: Json, form: int = 0) -> Iterator[tuple[str, Shape, bo
     """
     model = read_model(values, "config.json")
     found: dict[str, tuple[Stored, list[Shape]]] = {}
-    for source, _, entry, shape in _tensors(model):
+    tensors = list(_tensors(model))
+    usual = {
+        name for source, _, row, shape in tensors for name in names_of(row.forms[0], source, shape)
+    }
+    for source, _, entry, shape in tensors:
         chosen = entry.forms[form % len(entry.forms)]
         names = names_of(chosen, source, shape)
+        if chosen is not entry.forms[0] and usual.issuperset(names):  # another row's (RWKV 7)
+            chosen = entry.forms[0]
+            names = names_of(chosen, source, shape)
         for name in names:
             divided = "{}" in chosen.names[0] or len(names) > 1
             own = shape[1:] if divided and not chosen.blocks else shape

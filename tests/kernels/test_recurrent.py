@@ -16,6 +16,7 @@ from trinity_kernels.ops import (
     channel_delta_rule,
     channel_scan,
     delta_rule,
+    rwkv,
     selective_scan,
     state,
 )
@@ -158,6 +159,37 @@ def cases() -> Iterator[Case]:
     }  # fmt: skip
     case.moving = {op.X: x, op.POSITIONS: case.positions, op.TABLES: case.tables}
     case.kept = [weight]
+    yield case
+
+    op, size = rwkv, 21
+    rows = rng.standard_normal((5, TOKENS, HEADS * size)).astype(np.float32) / 4
+    w = rng.random((TOKENS, HEADS * size)).astype(np.float32)
+    answer = np.zeros_like(w)
+    case = Case(op.rwkv_rule, "none", state.state_values(HEADS, size, size), w, answer)
+    buffers = dict(zip((op.R, op.K, op.V, op.A, op.KEYS), rows, strict=True))
+    buffers |= {op.W: w, op.OUT: answer}
+    case.values = {
+        **{slot: at(buffer) for slot, buffer in buffers.items()},
+        **{slot + 1: w.strides[0] for slot in buffers},
+        op.POSITIONS: at(case.positions), op.TABLES: at(case.tables), op.HEADS: HEADS,
+        op.SIZE: size,
+    }  # fmt: skip
+    case.moving = {**buffers, op.POSITIONS: case.positions, op.TABLES: case.tables}
+    case.kept = [rows]
+    yield case
+
+    x, mixed = rng.standard_normal((TOKENS, 77)).astype(np.float32), np.zeros((TOKENS, 77), "f4")
+    mu = rng.random(77).astype(np.float32)
+    case = Case(op.token_shift, "none", 77, x, mixed)
+    case.values = {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.OUT: at(mixed), op.OUT_STRIDE: x.strides[0],
+        op.MU: at(mu), op.HEADS: 1, op.SIZE: 77, op.POSITIONS: at(case.positions),
+        op.TABLES: at(case.tables),
+    }  # fmt: skip
+    case.moving = {
+        op.X: x, op.OUT: mixed, op.POSITIONS: case.positions, op.TABLES: case.tables,
+    }  # fmt: skip
+    case.kept = [mu]
     yield case
 
 

@@ -156,15 +156,16 @@ def test_every_family_states_its_tensors(name: str) -> None:
         config = replace(config, recurrent_layers=(True, False))
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    attends = not name.startswith("mamba")
-    last = "blk.1.attn_output.weight" if attends else "blk.1.ssm_out.weight"
-    assert {"token_embd.weight", last} <= needed.keys()
+    last = {"mamba": "ssm_out", "mamba2": "ssm_out", "rwkv7": "time_mix_output"}
+    attends = name not in last
+    last_weight = f"blk.1.{last.get(name, 'attn_output')}.weight"
+    assert {"token_embd.weight", last_weight} <= needed.keys()
     architecture = ARCHITECTURES[name]
     norm = f"{architecture.output_norm}.weight"
     assert (norm in needed) == (architecture.norm != "none")
     recurrent = {layer for layer, _ in decoder.states}
-    kernels = config.short_conv_kernel, config.kda_conv_kernel
-    assert bool(recurrent) == (config.ssm is not None or any(kernels))
+    sizes = config.short_conv_kernel, config.kda_conv_kernel, config.wkv_head_size
+    assert bool(recurrent) == (config.ssm is not None or any(sizes))
     assert (1 in decoder.attention_layers) == attends
     assert recurrent | {*decoder.attention_layers} == {0, 1}
     before = {"x"}.union(*(operation.buffers() for operation in decoder.prologue))

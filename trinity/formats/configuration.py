@@ -166,8 +166,9 @@ def config_from_metadata(
 
 
 def _is_attention_free(reader: ConfigReader) -> bool:
-    """Whether no layer has attention: a model of Mamba layers, whose file says 0 heads."""
-    return reader.is_set("ssm_state_size") and _is_zero(reader, "num_heads")
+    """Whether no layer has attention: a model of Mamba or RWKV, whose file says 0 heads."""
+    recurrent = reader.is_set("ssm_state_size") or reader.is_set("wkv_head_size")
+    return recurrent and _is_zero(reader, "num_heads")
 
 
 def _is_zero(reader: ConfigReader, name: str) -> bool:

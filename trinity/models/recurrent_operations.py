@@ -213,6 +213,95 @@ class ChannelScan(Recurrent):
         return {self.a: (self.width, self.key_dim), self.d: (self.width,)}
 
 
+@dataclass(frozen=True, slots=True)
+class TokenShift(Recurrent):
+    """out = x + (x of the token before - x) * row ``part`` of the weight's ``parts`` rows."""
+
+    x: str
+    out: str
+    weight: str
+    width: int
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return self.width
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {self.x: self.width, self.out: self.width}
+
+    def weights(self) -> Shapes:
+        """Shape of the weight."""
+        return {self.weight: (self.parts, 1, 1, self.width) if self.parts > 1 else (self.width,)}
+
+
+@dataclass(frozen=True, slots=True)
+class RwkvKeys(Operation):
+    """The decays, keys and values of each head; layers after the ``first`` mix its values in.
+
+    Source of the formulas: ops/rwkv.py. Buffers: ``w``, ``k``, ``v`` and ``a``, which are changed;
+    ``keys``; ``v_first`` and ``v_mix``.
+    """
+
+    heads: int
+    size: int
+    first: bool
+    rank: int  # of weights that the first layer has and does not use
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        names = ("w", "k", "v", "a", "keys", "v_first", *(() if self.first else ("v_mix",)))
+        return dict.fromkeys(names, self.heads * self.size)
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        hidden, names = self.heads * self.size, ("w0", "a0", "v0", "k_k", "k_a")
+        vectors = {f"time_mix_{name}": (hidden,) for name in names}
+        if not self.first:
+            return vectors
+        return vectors | {"time_mix_v1": (self.rank, hidden), "time_mix_v2": (hidden, self.rank)}
+
+
+@dataclass(frozen=True, slots=True)
+class RwkvRule(Recurrent):
+    """o = the state's answer to ``r``, after it took ``k``, ``v``, ``w``, ``a`` and ``keys``."""
+
+    heads: int
+    size: int
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(self.heads, self.size, self.size)
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return dict.fromkeys(("r", "w", "k", "v", "a", "keys", "o"), self.heads * self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RwkvOutput(Operation):
+    """o = norm(o) + v * (r . k r_k), times ``g`` if it is ``gated``."""
+
+    heads: int
+    size: int
+    gated: bool
+    eps: float
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        names = ("r", "k", "v", "o", *(("g",) if self.gated else ()))
+        return dict.fromkeys(names, self.heads * self.size)
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        names = ("time_mix_r_k", "time_mix_ln", "time_mix_ln.bias")
+        return dict.fromkeys(names, (self.heads * self.size,))
+
+
 def _state_values(heads: int, keys: int, values: int) -> int:
     """The size of a state in the kernels, which pad the values of a head to 16."""
     return heads * keys * -(-values // 16) * 16

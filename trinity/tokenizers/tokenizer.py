@@ -58,9 +58,15 @@ class _Encoder(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
 
+def _rwkv_encoder(vocab: Vocabulary) -> _Encoder:
+    from trinity.tokenizers.rwkv import RwkvEncoder  # few models have such a vocabulary
+
+    return RwkvEncoder(vocab)
+
+
 _ENCODERS: dict[str, Callable[[Vocabulary], _Encoder]] = {
     "llama": SPMEncoder, "gpt2": BPEEncoder, "gemma4": BPEEncoder,
-    "bert": WordPieceEncoder, "t5": UnigramEncoder,
+    "bert": WordPieceEncoder, "t5": UnigramEncoder, "rwkv": _rwkv_encoder,
 }  # fmt: skip
 
 
@@ -281,6 +287,10 @@ class Tokenizer:
             return bpe_piece(self._vocab, token_id), True
         if self._vocab.model == "bert":
             return wordpiece_piece(self._vocab, token_id), True
+        if self._vocab.model == "rwkv":
+            from trinity.tokenizers.rwkv import rwkv_piece
+
+            return rwkv_piece(self._vocab, token_id), True
         return spm_piece(self._vocab, token_id), True
 
     def _checked(self, token_id: int) -> int:

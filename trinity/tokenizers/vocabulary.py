@@ -28,7 +28,7 @@ MAX_SPECIALS, MAX_SPECIAL_LENGTHS = 1 << 16, 256
 
 SUPPORTED_MODELS = {
     "llama": "SentencePiece", "gpt2": "byte-level BPE", "gemma4": "character BPE",
-    "bert": "WordPiece", "t5": "Unigram",
+    "bert": "WordPiece", "t5": "Unigram", "rwkv": "longest match",
 }  # fmt: skip
 
 # Tokens with these texts end a generation, whatever the file says about them. The last line has the
@@ -281,6 +281,11 @@ def _read_t5(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
     vocab.charsmap = b"" if charsmap is None else charsmap.astype(np.uint8).tobytes()
 
 
+def _read_rwkv(metadata: Mapping[str, object], vocab: Vocabulary) -> None:
+    vocab.add_bos = _flag(metadata, "ggml.add_bos_token", False)
+    vocab.add_eos = _flag(metadata, "ggml.add_eos_token", False)
+
+
 def _flag(metadata: Mapping[str, object], key: str, default: bool) -> bool:
     value = read.flag(metadata, key)
     return default if value is None else value
@@ -356,7 +361,7 @@ def _mark(vocab: Vocabulary, row: str) -> int | None:
 _OVER_CHARACTERS = ("sarvam-moe",)
 _READERS = {
     "llama": _read_spm, "gpt2": _read_bpe, "gemma4": _read_gemma4,
-    "bert": _read_bert, "t5": _read_t5,
+    "bert": _read_bert, "t5": _read_t5, "rwkv": _read_rwkv,
 }  # fmt: skip
 
 

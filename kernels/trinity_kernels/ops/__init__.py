@@ -14,7 +14,7 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
                                      attention of encoders, in int8
     route.py, expert_rows.py, mix.py mixtures of experts
     causal_conv.py, delta_rule.py, channel_delta_rule.py, selective_scan.py, channel_scan.py,
-    state.py
+    rwkv.py, state.py
                                      layers with a recurrent state
     squares.py                       importance matrices
     select.py                        the largest logits

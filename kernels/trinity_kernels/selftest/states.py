@@ -19,6 +19,7 @@ from trinity_kernels.ops import (
     channel_delta_rule,
     channel_scan,
     delta_rule,
+    rwkv,
     selective_scan,
     state,
 )
@@ -270,7 +271,138 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
     return f"in the state, {error}" if error else None
 
 
+def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Mix each token with the one before it."""
+    op, count, k = rwkv, len(_POSITIONS), 37
+    rng = random_numbers()
+    x, mu = rng.standard_normal((count, k)).astype(np.float32), rng.random(k).astype(np.float32)
+    parts = rng.standard_normal((3, 2, _OFFSET // 4 + k)).astype(np.float32)
+    tables, kept = _tables(parts)
+    found, out = parts[:, :, _OFFSET // 4 :], np.zeros_like(x)
+    states, expected = found.copy(), np.zeros(x.shape)
+    for t, position in enumerate(_POSITIONS.tolist()):
+        old = states[_BEFORE[t]] if position else np.zeros(k)
+        expected[t] = x[t] + (old.astype(np.float64) - x[t]) * mu
+        states[_AFTER[t]] = x[t]
+    run_kernel(kernel, level, tag, count, {
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
+        op.MU: at(mu), op.HEADS: 1, op.SIZE: k, op.POSITIONS: at(_POSITIONS),
+        op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+    })  # fmt: skip
+    del kept
+    error = differs(out, expected, 1e-5)
+    if error:
+        return error
+    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1:], states[1:], 0)
+    return f"in the state, {error}" if error else None
+
+
+def check_rwkv_keys(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare the first layer and another."""
+    return first_error(_check_rwkv_keys(kernel, level, tag, first) for first in (True, False))
+
+
+def _check_rwkv_keys(kernel: Kernel, level: str, tag: str, first: bool) -> str | None:
+    op, count, width = rwkv, 3, _HEADS * _KEYS
+    rng = random_numbers()
+    rows = rng.standard_normal((7, count, width)).astype(np.float32)
+    w, a, k, v, keys, v_first, mix = rows
+    w0, a0, v0, k_k, k_a = rng.standard_normal((5, width)).astype(np.float32)
+    before = rows.astype(np.float64)
+
+    def sigmoid(x: Array) -> Array:
+        return 1 / (1 + np.exp(-x.astype(np.float64)))
+
+    rate = sigmoid(a + a0)
+    unit = (before[2] * k_k).reshape(count, _HEADS, _KEYS)
+    unit = (unit / np.linalg.norm(unit, axis=2, keepdims=True)).reshape(count, width)
+    values = v.astype(np.float64)
+    if not first:
+        values += (before[5] - values) * sigmoid(mix + v0)
+    wanted = (
+        (w, np.exp(-np.exp(-0.5) * sigmoid(w + w0))), (a, unit * rate), (keys, unit),
+        (k, before[2] * (1 + k_a * (rate - 1))), (v, values),
+        (v_first, before[3] if first else before[5]),
+    )  # fmt: skip
+    slots = {op.W: w, op.A: a, op.K: k, op.V: v, op.KEYS: keys, op.FIRST: v_first}
+    slots |= {} if first else {op.MIX: mix}
+    run_kernel(kernel, level, tag, count, {
+        **{slot: at(row) for slot, row in slots.items()},
+        **{slot + 1: row.strides[0] for slot, row in slots.items()},
+        op.W0: at(w0), op.A0: at(a0), op.V0: at(v0), op.K_K: at(k_k), op.K_A: at(k_a),
+        op.HEADS: _HEADS, op.SIZE: _KEYS,
+    })  # fmt: skip
+    return first_error(differs(found, expected, 1e-5) for found, expected in wanted)
+
+
+def check_rwkv_rule(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare heads of a size that is not a multiple of 16."""
+    op, count, size = rwkv, len(_POSITIONS), 21
+    rng = random_numbers()
+    r, k, a, n, v = rng.standard_normal((5, count, _HEADS, size)).astype(np.float32) / 3
+    w = rng.random((count, _HEADS, size)).astype(np.float32)
+    shape = 3, 2, _OFFSET // 4 + state.state_values(_HEADS, size, size)
+    parts = rng.standard_normal(shape).astype(np.float32)
+
+    def matrices() -> Array:
+        columns = parts[..., _OFFSET // 4 :].reshape(3, 2, _HEADS, -1, size, 16)
+        return columns.swapaxes(3, 4).reshape(3, 2, _HEADS, size, -1)[..., :size]
+
+    tables, kept = _tables(parts)
+    states, expected = matrices().astype(np.float64), np.zeros(v.shape)
+    for t, position in enumerate(_POSITIONS.tolist()):
+        old = states[_BEFORE[t]] if position else np.zeros_like(states[0, 0])
+        seen = np.einsum("hk,hkv->hv", n[t].astype(np.float64), old)
+        new = w[t][:, :, None] * old - np.einsum("hk,hv->hkv", a[t], seen)
+        new += np.einsum("hk,hv->hkv", k[t].astype(np.float64), v[t])
+        states[_AFTER[t]], expected[t] = new, np.einsum("hkv,hk->hv", new, r[t])
+    out = np.zeros(v.shape, np.float32)
+    slots = {op.R: r, op.W: w, op.K: k, op.V: v, op.A: a, op.KEYS: n, op.OUT: out}
+    run_kernel(kernel, level, tag, count, {
+        **{slot: at(row) for slot, row in slots.items()},
+        **{slot + 1: row.strides[0] for slot, row in slots.items()},
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+        op.HEADS: _HEADS, op.SIZE: size,
+    })  # fmt: skip
+    del kept
+    error = differs(out, expected, 1e-5)
+    if error:
+        return error
+    found = matrices()
+    error = differs(found[0, 0], states[0, 0], 1e-5) or differs(found[1:], states[1:], 1e-5)
+    return f"in the state, {error}" if error else None
+
+
+def check_rwkv_output(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare results with a gate and without one."""
+    return first_error(_check_rwkv_output(kernel, level, tag, gated) for gated in (True, False))
+
+
+def _check_rwkv_output(kernel: Kernel, level: str, tag: str, gated: bool) -> str | None:
+    op, count = rwkv, 3
+    rng = random_numbers()
+    rows = rng.standard_normal((5, count, _HEADS, _VALUES)).astype(np.float32) / 3
+    r, k, v, g, out = rows
+    r_k, weight, bias = rng.standard_normal((3, _HEADS, _VALUES)).astype(np.float32)
+    y = out.astype(np.float64)
+    y = (y - y.mean(axis=2, keepdims=True)) / np.sqrt(y.var(axis=2, keepdims=True) + 0.01)
+    y = y * weight + bias + v * (r.astype(np.float64) * k * r_k).sum(axis=2, keepdims=True)
+    expected = y * g if gated else y
+    slots = {op.R: r, op.K: k, op.V: v, op.OUT: out} | ({op.G: g} if gated else {})
+    run_kernel(kernel, level, tag, count, {
+        **{slot: at(row) for slot, row in slots.items()},
+        **{slot + 1: row.strides[0] for slot, row in slots.items()},
+        op.R_K: at(r_k), op.NORM: at(weight), op.NORM_BIAS: at(bias),
+        op.EPS: record.float_bits(0.01), op.HEADS: _HEADS, op.SIZE: _VALUES,
+    })  # fmt: skip
+    return differs(out, expected, 1e-5)
+
+
 CHECKS = {
+    "rwkv_keys": Check(rwkv.rwkv_keys, NO_TAG, check_rwkv_keys),
+    "rwkv_output": Check(rwkv.rwkv_output, NO_TAG, check_rwkv_output),
+    "rwkv_rule": Check(rwkv.rwkv_rule, NO_TAG, check_rwkv_rule),
+    "token_shift": Check(rwkv.token_shift, NO_TAG, check_token_shift),
     "channel_decay": Check(channel_delta_rule.channel_decay, NO_TAG, check_channel_decay),
     "channel_delta_rule": Check(
         channel_delta_rule.channel_delta_rule, NO_TAG, check_channel_delta_rule

@@ -470,6 +470,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "expert_layer_offset": 1, "num_experts": 8, "num_experts_per_tok": 3,
         "mamba_d_state": 8, "mamba_dt_rank": 6, "intermediate_size": 40,
     },
+    "rwkv7": {
+        "architectures": ["RWKV7ForCausalLM"], "model_type": "rwkv7", "hidden_size": 128,
+        "hidden_act": "sqrelu", "hidden_ratio": 1.0, "intermediate_size": None, "vocab_size": 258,
+        "num_hidden_layers": 3, "head_dim": 64, "num_heads": None, "norm_eps": 1e-5,
+        "norm_bias": True, "norm_first": True, "attn": None, "fuse_norm": False,
+        "decay_low_rank_dim": 8, "a_low_rank_dim": 12, "v_low_rank_dim": 10,
+        "gate_low_rank_dim": 16, "max_position_embeddings": 2048, "tie_word_embeddings": False,
+        "bos_token_id": 256, "eos_token_id": 257,
+    },
     "nemotron_3_super": _COMMON | {
         "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "head_dim": 16,
         "num_hidden_layers": 3, "layers_block_type": ["mamba", "moe", "attention"],

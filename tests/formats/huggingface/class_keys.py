@@ -199,6 +199,12 @@ KEYS: dict[str, dict[str, Any]] = {
         "expert_weights_norm": True, "leading_dense_block_count": 1, "rope.freq_base_swa": 1e4,
         "swiglu_clamp_exp": [0.0, 0.0, 0.05, 0.1], "swiglu_clamp_shexp": [0.2, 0.0, 0.0, 0.1],
     },
+    "rwkv7": {
+        "attention.head_count": 0, "feed_forward_length": 128, "wkv.head_size": 64,
+        "attention.decay_lora_rank": 8, "attention.iclr_lora_rank": 12, "context_length": 1 << 20,
+        "attention.value_residual_mix_lora_rank": 10, "attention.gate_lora_rank": 16,
+        "attention.layer_norm_epsilon": 1e-5,
+    },
     "qwen": {
         "feed_forward_length": 192, "context_length": 128, "attention.head_count": 4,
         "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e4,

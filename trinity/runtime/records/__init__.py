@@ -51,6 +51,12 @@ _RARE: Mapping[str, tuple[type[Operation], ...]] = {
         recurrent_operations.DeltaRule,
         recurrent_operations.SelectiveScan,
     ),
+    "rwkv": (
+        recurrent_operations.RwkvKeys,
+        recurrent_operations.RwkvOutput,
+        recurrent_operations.RwkvRule,
+        recurrent_operations.TokenShift,
+    ),
 }
 
 

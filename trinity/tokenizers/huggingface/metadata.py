@@ -14,6 +14,7 @@ from trinity.formats.huggingface.files import (
     ADDED_TOKENS,
     CONFIG,
     GENERATION_CONFIG,
+    RWKV_VOCABULARY,
     TIKTOKEN,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
@@ -124,12 +125,16 @@ def tokenizer_metadata(
         from trinity.tokenizers.huggingface.tiktoken import chat_template_of  # few models
 
         template = chat_template_of(fallbacks[0])
+    elif template is None and vocabulary.model == "rwkv":
+        from trinity.tokenizers.huggingface.rwkv_vocabulary import TEMPLATE
+
+        template = TEMPLATE
     if template is not None:
         keys["tokenizer.chat_template"] = template
     tokenizer = tokenizer_from_metadata(keys)
     unknown = further_ends(fallbacks, tokenizer)
-    for name, token_id in zip(("eot", "eom"), unknown, strict=False):
-        keys[f"tokenizer.ggml.{name}_token_id"] = token_id
+    end_keys = (f"tokenizer.ggml.{name}_token_id" for name in ("eot", "eom"))
+    keys |= dict(zip((key for key in end_keys if key not in keys), unknown, strict=False))
     _check(tokenizer, vocabulary)
     return keys
 
@@ -174,6 +179,11 @@ def _vocabulary(
 
         with about(files[TIKTOKEN]):
             return tiktoken_source(files[TIKTOKEN], rows)
+    if RWKV_VOCABULARY in files:
+        from trinity.tokenizers.huggingface.rwkv_vocabulary import rwkv_source
+
+        with about(files[RWKV_VOCABULARY]):
+            return rwkv_source(files[RWKV_VOCABULARY], rows)
     raise InputError(
         f"{source}: there is neither {TOKENIZER_JSON} nor {TOKENIZER_MODEL}; a model needs a "
         "tokenizer: download the rest of the model"
