@@ -24,6 +24,7 @@ from tests.fuzzing.gguf_draft import injure as injure_gguf
 from tests.fuzzing.live_server import live, request
 from tests.fuzzing.target_huggingface import Json, replace_one, safetensors_bytes
 from tests.fuzzing.target_requests import injure
+from tests.images import small_internvl_models as internvl
 from tests.images import small_vision_models as small
 from tests.images.mmproj_files import write_mmproj
 from trinity.formats import GGUFProvider
@@ -32,6 +33,7 @@ from trinity.images.reading import MOST_PIXELS, read_image
 from trinity.images.settings import Cutting, ImageSettings
 
 _NAMES = tuple(small.SPECIAL)
+_CHAT = "internvl_chat"  # a directory of InternVLChatModel
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 _SIZES = (0, 1, 2, 255, 8000, 16_383, 16_384, 65_535, 1 << 24, 1 << 31, (1 << 32) - 1)
 _PIECES = (
@@ -246,6 +248,8 @@ def _value(content: object) -> Value:
 
 @cache
 def _tensors(name: str) -> dict[str, Any]:
+    if name == _CHAT:
+        return internvl.chat_tensors(small.tensors("internvl"))
     return small.tensors(name)
 
 
@@ -253,7 +257,11 @@ def _tensors(name: str) -> dict[str, Any]:
 def _directory(name: str) -> dict[str, bytes]:
     """The files of a sound vision model, but for its weights."""
     with tempfile.TemporaryDirectory() as folder:
-        files = small.write_directory(name, Path(folder)).glob("*.json")
+        if name == _CHAT:
+            made = small.write_chat_directory("internvl", Path(folder))
+        else:
+            made = small.write_directory(name, Path(folder))
+        files = made.glob("*.json")
         return {file.name: file.read_bytes() for file in files}
 
 
@@ -266,7 +274,7 @@ def _text_model(name: str) -> trinity.Model:
 def vision(case: Case) -> None:
     """A directory with a vision tower, of which some is wrong; then a chat with an image."""
     rng = case.rng
-    name = rng.choice(_NAMES)
+    name = rng.choice((*_NAMES, _CHAT))
     folder = case.folder / "hf"
     folder.mkdir()
     files = dict(_directory(name))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 SPECIAL = (
     "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>", "<video>",
@@ -122,3 +125,97 @@ def text_shapes(text: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         for part in ("gate", "up"):
             yield f"{prefix}mlp.{part}_proj.weight", (inner, width)
         yield f"{prefix}mlp.down_proj.weight", (width, inner)
+
+
+_CHAT_ENDS = {
+    "embeddings.cls_token": "vision_model.embeddings.class_embedding",
+    "embeddings.position_embeddings": "vision_model.embeddings.position_embedding",
+}  # fmt: skip
+_CHAT_PARTS = {
+    "model.vision_tower.": "vision_model.", "model.multi_modal_projector.": "mlp1.",
+    "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+    "patch_embeddings.projection": "patch_embedding", "encoder.layer.": "encoder.layers.",
+    "layernorm_before": "norm1", "layernorm_after": "norm2", "attention.projection_layer":
+    "attn.proj", "attention.q_norm": "attn.q_norm", "attention.k_norm": "attn.k_norm",
+    "lambda_1": "ls1", "lambda_2": "ls2", "mlp1.layer_norm": "mlp1.0", "mlp1.linear_1": "mlp1.1",
+    "mlp1.linear_2": "mlp1.3",
+}  # fmt: skip
+# OpenGVLab's templates read only text.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
+    " + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def chat_config(name: str) -> dict[str, Any]:
+    """Return config.json of the same model as OpenGVLab's InternVLChatModel."""
+    values, most = config(name), processor(name)["max_patches"]
+    vision = {
+        **values["vision_config"], "model_type": "intern_vit_6b", "image_size": 48, "patch_size": 8,
+    }  # fmt: skip
+    vision["qkv_bias"], vision["qk_normalization"] = (
+        vision.pop("attention_bias"), vision.pop("use_qk_norm")
+    )  # fmt: skip
+    return {
+        "architectures": ["InternVLChatModel"], "model_type": "internvl_chat",
+        "llm_config": values["text_config"], "vision_config": vision, "force_image_size": 48,
+        "dynamic_image_size": True, "use_thumbnail": True, "min_dynamic_patch": 1,
+        "max_dynamic_patch": most, "ps_version": "v2", "select_layer": -1, "downsample_ratio": 0.5,
+        "template": "internvl2_5", "pad2square": False, "tie_word_embeddings": False,
+    }  # fmt: skip
+
+
+def chat_processor(name: str) -> dict[str, Any]:
+    """Return preprocessor_config.json of the same model as OpenGVLab's InternVLChatModel."""
+    kept = {key: processor(name)[key] for key in ("image_mean", "image_std", "resample")}
+    return {
+        **kept, "crop_size": 48, "size": 48, "do_center_crop": True, "do_normalize": True,
+        "do_resize": True, "feature_extractor_type": "CLIPFeatureExtractor",
+    }  # fmt: skip
+
+
+def chat_tensors(drawn: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Return a model's tensors as OpenGVLab's InternVLChatModel has them."""
+    made: dict[str, NDArray[np.float32]] = {}
+    for name, tensor in drawn.items():
+        own = name.removeprefix("model.vision_tower.")
+        if any(f".attention.{part}_proj." in own for part in "qkv"):
+            if "q_proj" in own:
+                parts = [drawn[name.replace("q_proj", f"{part}_proj")] for part in "qkv"]
+                own = own.replace("encoder.layer.", "vision_model.encoder.layers.")
+                made[own.replace("attention.q_proj", "attn.qkv")] = np.concatenate(parts)
+            continue
+        if own in _CHAT_ENDS:
+            made[_CHAT_ENDS[own]] = tensor
+            continue
+        for before, after in _CHAT_PARTS.items():
+            name = name.replace(before, after)
+        made[name] = tensor
+    return made
+
+
+def as_internlm2(drawn: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of a model with 4 heads and 2 key heads, its text model as InternLM 2."""
+    names = {
+        "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2",
+        "language_model.lm_head": "language_model.output", "embed_tokens": "tok_embeddings",
+    }  # fmt: skip
+    made: dict[str, NDArray[np.float32]] = {}
+    for name, tensor in drawn.items():
+        if name.startswith("language_model."):
+            if "self_attn.q_proj" in name:
+                parts = [
+                    drawn[name.replace("q_proj", f"{part}_proj")].reshape(2, count, -1, 48)
+                    for part, count in (("q", 2), ("k", 1), ("v", 1))
+                ]
+                joined = np.concatenate(parts, axis=1).reshape(-1, 48)
+                made[name.replace("self_attn.q_proj", "attention.wqkv")] = joined
+            if "self_attn.o_proj" not in name and "self_attn." in name:
+                continue
+            for before, after in names.items():
+                name = name.replace(before, after)
+        made[name] = tensor
+    return made

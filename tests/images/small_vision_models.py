@@ -258,6 +258,23 @@ def write_directory(name: str, folder: Path) -> Path:
     return folder
 
 
+def write_chat_directory(name: str, folder: Path, **changed: object) -> Path:
+    """Write a model of InternVL as OpenGVLab's InternVLChatModel, and return its directory.
+
+    ``changed``: other values of config.json.
+    """
+    write_directory(name, folder)
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    for file, values in {
+        "config.json": internvl.chat_config(name) | changed,
+        "preprocessor_config.json": internvl.chat_processor(name),
+        "tokenizer_config.json": tokenizer | {"chat_template": internvl.CHAT_TEMPLATE},
+    }.items():
+        (folder / file).write_text(json.dumps(values), "utf-8")
+    write_safetensors(folder / "model.safetensors", internvl.chat_tensors(tensors(name)))
+    return folder
+
+
 def write_scanning(folder: Path) -> Path:
     """Write the model of Gemma 3 with pan and scan, and return its directory."""
     write_directory("gemma3", folder)

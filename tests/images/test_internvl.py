@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import trinity
+from tests.formats.raw_safetensors import write_safetensors
 from tests.images import small_internvl_models as internvl
 from tests.images import small_vision_models as small
 from tests.images.mmproj_files import write_mmproj
-from tests.images.test_vision_models import asked
+from tests.images.test_vision_models import GREEDY, asked, logits_of
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
@@ -117,3 +118,67 @@ def test_norms_follow_the_file(name: str, models: dict[str, trinity.Model]) -> N
     assert (images.config.norm, images.config.row_norms) == (
         ("rms", True) if name == "internvl_6b" else ("layer", False)
     )
+
+
+@pytest.mark.parametrize("name", internvl.NAMES)
+def test_a_directory_of_opengvlab_is_the_same_model(
+    name: str, models: dict[str, trinity.Model], tmp_path: Path
+) -> None:
+    path = small.write_chat_directory(name, tmp_path / "chat")
+    with trinity.load(path) as model:
+        for sizes in (*([size] for size in small.SIZES), small.SIZES[:2]):
+            images = [small.image(*size) for size in sizes]
+            ids, same = (m.apply_chat_template(asked(*images)) for m in (model, models[name]))
+            assert [i for i in ids if i < 1 << 30] == [i for i in same if i < 1 << 30]
+            assert len(ids) == len(same)
+            for mine, theirs in zip(ids.images, same.images, strict=True):
+                np.testing.assert_array_equal(mine.rows, theirs.rows)
+        np.testing.assert_array_equal(logits_of(model, ids, 4), logits_of(models[name], same, 4))
+        answer = model.generate(ids, **GREEDY).token_ids
+    assert answer == models[name].generate(same, **GREEDY).token_ids
+
+
+def test_the_text_model_of_a_directory_of_opengvlab_may_be_internlm2(tmp_path: Path) -> None:
+    """Its logits are those of Llama with the same weights."""
+    text = internvl.config("internvl")["text_config"]
+    drawn = {
+        key: tensor
+        for key, tensor in internvl.chat_tensors(small.tensors("internvl")).items()
+        if not ("self_attn" in key and key.endswith(".bias"))
+    }
+    found = []
+    for kind, tensors in (("llama", drawn), ("internlm2", internvl.as_internlm2(drawn))):
+        llm = {**text, "model_type": kind, "bias": False}
+        path = small.write_chat_directory("internvl", tmp_path / kind, llm_config=llm)
+        write_safetensors(path / "model.safetensors", tensors)
+        with trinity.load(path) as model:
+            assert model.config.architecture == kind
+            ids = model.apply_chat_template(asked(small.image(100, 60)))
+            found.append(logits_of(model, ids, 4))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(("changed", "message"), [
+    ({"ps_version": "v1"}, "ps_version is 'v1'"),
+    ({"ps_version": None}, "ps_version is None"),
+    ({"select_layer": -4}, "select_layer is -4"),
+    ({"use_thumbnail": False}, "use_thumbnail is False"),
+    ({"pad2square": True}, "pad2square is True"),
+    ({"force_image_size": 96}, "tiles of 96"),
+    ({"max_dynamic_patch": "many"}, "max_dynamic_patch"),
+])  # fmt: skip
+def test_a_directory_of_opengvlab_that_is_not_supported_leaves_the_text(
+    changed: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    path = small.write_chat_directory("internvl", tmp_path / "chat", **changed)
+    lines: list[str] = []
+    with trinity.load(path, progress=lines.append) as model:
+        assert not model.reads_images
+    assert any("images are not read" in line and message in line for line in lines), lines
+
+
+def test_a_directory_of_opengvlab_may_have_no_tiles(tmp_path: Path) -> None:
+    path = small.write_chat_directory("internvl", tmp_path / "chat", dynamic_image_size=False)
+    with trinity.load(path) as model:
+        ids = model.apply_chat_template(asked(small.image(300, 7)))
+    assert [len(image.rows) for image in ids.images] == [9]

@@ -17,23 +17,26 @@ _SYSTEM = ("system", "developer")
 
 
 def variants(
-    history: Sequence[Mapping[str, Any]], as_text: Callable[[Any], Any], mark: str = ""
+    history: Sequence[Mapping[str, Any]],
+    as_text: Callable[[Any], Any],
+    mark: str = "",
+    joint: str = "",
 ) -> Iterator[History]:
     """The history itself, then forms that ask less and less of the template, each form once.
 
     ``as_text`` turns a message's calls, or a tool's result, into text. ``mark`` is the text of an
-    image.
+    image, ``joint`` that between it and other parts.
     """
     forms: tuple[Callable[[], History], ...] = (
         lambda: list(history),
         lambda: typed(history),
-        lambda: marked(history, mark),
+        lambda: marked(history, mark, joint),
         lambda: led_by_system(history),
         lambda: without_system(history),
         lambda: alternating(led_by_system(history)),
         lambda: alternating(without_system(history)),
         lambda: alternating(
-            without_system([as_text(message) for message in marked(history, mark)])
+            without_system([as_text(message) for message in marked(history, mark, joint)])
         ),
     )
     seen: list[History] = []
@@ -54,24 +57,25 @@ def typed(history: Sequence[Mapping[str, Any]]) -> History:
     ]
 
 
-def marked(history: Sequence[Mapping[str, Any]], mark: str) -> History:
-    """Return contents with images as text, with ``mark`` for each image."""
+def marked(history: Sequence[Mapping[str, Any]], mark: str, joint: str = "") -> History:
+    """Return contents with images as text, with ``mark`` for each image and ``joint`` beside it."""
     return [
-        {**message, "content": _joined(message["content"], mark)}
+        {**message, "content": _joined(message["content"], mark, joint)}
         if isinstance(message.get("content"), list)
         else message
         for message in history
     ]
 
 
-def _joined(parts: Sequence[Mapping[str, str]], mark: str) -> str:
+def _joined(parts: Sequence[Mapping[str, str]], mark: str, joint: str) -> str:
     """Return parts as one text, with ``mark`` for each image."""
-    text = ""
+    text, last = "", ""
     for part in parts:
-        if part["type"] == "image":
-            text += mark
-        else:
-            text += ("\n" if text and not text.endswith(mark) else "") + part["text"]
+        kind = part["type"]
+        if text:
+            text += "\n" if last == kind == "text" else joint
+        text += mark if kind == "image" else part["text"]
+        last = kind
     return text
 
 

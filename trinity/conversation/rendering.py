@@ -53,6 +53,7 @@ def render_conversation(
     variables: Mapping[str, object] | None = None,
     general: bool = False,
     mark: str = "",
+    joint: str = "",
     **names: object,
 ) -> Rendered:
     """Render with the first template whose language and words are supported.
@@ -66,6 +67,7 @@ def render_conversation(
     If a template does not list ``tools``, ``general`` puts them into a system text. Calls and
     results of tools that it does not write become text. ``variables`` are additional variables.
     ``mark`` is what the templates of the model write for an image; the text has it once for each.
+    ``joint`` is between an image and other parts if a template reads only text.
 
     Raises InputError for malformed messages and tools, for an unknown role, for tools if the
     template lists none and ``general`` is not set, and for a variable that the template does not
@@ -111,9 +113,9 @@ def render_conversation(
         # Ollama drops what Go templates drop; they refuse nothing.
         is_go = template.language == "go"
         if is_go:
-            text = made(marked(shown, mark))
+            text = made(marked(shown, mark, joint))
         else:
-            text = _first_kept(shown, dialect, made, mark)
+            text = _first_kept(shown, dialect, made, mark, joint)
         return Rendered(text, template, dialect)
 
     return first_known(templates, by)
@@ -124,6 +126,7 @@ def _first_kept(
     dialect: Dialect,
     made: Callable[[Sequence[Mapping[str, Any]]], str],
     mark: str,
+    joint: str,
 ) -> str:
     """Return the first variant of a history that a template renders completely.
 
@@ -132,7 +135,7 @@ def _first_kept(
     text: str | None = None
     refusal: RefusedHistoryError | None = None
     images = sum(count_images(message) for message in shown)
-    for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING), mark):
+    for history in variants(shown, lambda message: dialect.as_text(message, _NOTHING), mark, joint):
         try:
             rendered = made(history)
         except RefusedHistoryError as error:

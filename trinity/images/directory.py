@@ -55,6 +55,7 @@ def read_tower(
     processor = Values(optional_object(files, name), source)
     if name == PROCESSOR and processor.has("image_processor"):
         processor = processor.inner("image_processor")
+    processor = family.processor(processor, config)
     processor = Values({**family.processor_defaults, **_present(processor.values)}, source)
     named = vision.text("hidden_act", "gelu")
     activation = _ACTIVATIONS.get(named)

@@ -90,6 +90,11 @@ class ImageEncoder:
         """What the model's chat templates write for an image."""
         return self.family.mark
 
+    @property
+    def joint(self) -> str:
+        """What is between an image and other parts in chat templates that read only text."""
+        return self.family.joint
+
     def prompt(
         self, text: str, images: Sequence[ImageLike], tokenize: Tokenize, mark: str | None = None
     ) -> PromptIds:

@@ -73,6 +73,9 @@ class ImageFamily:
     # The values of GGUF files without a key.
     usual_merge: int | None
     usual_settings: ImageSettings
+    # What is between an image and the parts of a message around it if a chat template reads only
+    # text.
+    joint: str = ""
     # What chat templates write around the mark, if ``texts`` does not have it.
     around: tuple[str, str] = ("", "")
     # The rows of an image's squares in the text, of which -1 is the row of v.image_newline; None:
@@ -90,6 +93,8 @@ class ImageFamily:
     merge_key: str = "projector.scale_factor"
     # What config.json says of the tower, with the usual names; from vision_config and the whole.
     vision: Callable[[Values, Values], Values] = lambda vision, config: vision
+    # What the image processor's file says, with the usual names; from the file and config.json.
+    processor: Callable[[Values, Values], Values] = lambda processor, config: processor
     # The positions of patches: a table for one square, a table that is resized to each image (by
     # ``resized_table`` or ``smoothed_table``), a table for columns and one for rows, or none.
     positions: Literal["table", "resized", "smoothed", "axes", "none"] = "table"

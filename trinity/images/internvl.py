@@ -1,13 +1,17 @@
 """internvl: InternVL 2.5, 3 and 3.5, whose images become a grid of tiles and a small whole.
 
-The larger tower (6B) has RMS norms, and norms of queries and keys.
+The larger tower (6B) has RMS norms, and norms of queries and keys. Directories are those of
+transformers' class, or those of OpenGVLab's InternVLChatModel, whose config.json says how images
+are cut.
 Source: transformers' GotOcr2ImageProcessor (its Pillow backend), InternVLProcessor and
-modeling_internvl.py; llama.cpp, conversion/internvl.py. According to its code, llama.cpp
-gives each patch the position of the patch before it.
+modeling_internvl.py; OpenGVLab's modeling_internvl_chat.py, modeling_intern_vit.py and model cards;
+llama.cpp, conversion/internvl.py. According to its code, llama.cpp gives each patch the position of
+the patch before it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from trinity.errors import UnsupportedError
@@ -26,19 +30,22 @@ def _texts(squares: Squares) -> list[str]:
 
 def _vision(vision: Values, config: Values) -> Values:
     """The object with one number for the sides of images and patches."""
-    for values, key, expected in (
-        (config, "vision_feature_layer", -1),
-        (config, "vision_feature_select_strategy", "default"),
-        (config, "projector_hidden_act", "gelu"),
-        (vision, "use_mean_pooling", True),
-        (vision, "use_absolute_position_embeddings", True),
-    ):
-        if values.values.get(key, expected) != expected:
-            raise UnsupportedError(
-                f"{values.source}: {key} is {values.values[key]!r:.40}; trinity reads {expected!r}"
-            )
+    _expect(
+        config, vision_feature_layer=-1, vision_feature_select_strategy="default",
+        projector_hidden_act="gelu",
+    )  # fmt: skip
+    _expect(vision, use_mean_pooling=True, use_absolute_position_embeddings=True)
     sides = {key: _side(vision, key) for key in ("image_size", "patch_size")}
     return Values({**vision.values, **sides}, vision.source)
+
+
+def _expect(values: Values, **expected: object) -> None:
+    """Raise UnsupportedError for a value other than the expected one, which is the default."""
+    for key, value in expected.items():
+        if values.values.get(key, value) != value:
+            raise UnsupportedError(
+                f"{values.source}: {key} is {values.values[key]!r:.40}; trinity reads {value!r}"
+            )
 
 
 def _side(vision: Values, key: str) -> object:
@@ -85,6 +92,7 @@ INTERNVL = ImageFamily(
     name="internvl",
     class_names=("InternVLForConditionalGeneration",),
     mark="<IMG_CONTEXT>",
+    joint="\n",
     cut="grid",
     texts=_texts,
     projector=("mm.model.mlp.1", "mm.model.mlp.3"),
@@ -133,5 +141,67 @@ INTERNVL = ImageFamily(
         "size": {"height": 384, "width": 384}, "resample": _BICUBIC, "min_patches": 1,
         "max_patches": 12, "image_mean": [0.48145466, 0.4578275, 0.40821073],
         "image_std": [0.26862954, 0.26130258, 0.27577711],
+    },
+)  # fmt: skip
+
+
+def _vision_of_chat(vision: Values, config: Values) -> Values:
+    """The object with transformers' names."""
+    config = Values({"ps_version": "v1", **config.values}, config.source)
+    _expect(config, select_layer=-1, ps_version="v2", pad2square=False)
+    return Values({**vision.values, "use_qk_norm": vision.flag("qk_normalization")}, vision.source)
+
+
+def _processor_of_chat(processor: Values, config: Values) -> Values:
+    """What config.json says of the image processor: its own file is for squares alone."""
+    usual = config.inner("vision_config").size("image_size", "hidden_size", 224)
+    tile = config.size("force_image_size", "hidden_size", usual)
+    limits: dict[str, object] = {"min_patches": 1, "max_patches": 1}
+    if config.flag("dynamic_image_size"):
+        thumbnail = {"use_thumbnail": False, **config.values}
+        _expect(Values(thumbnail, config.source), use_thumbnail=True)
+        limits = {
+            "min_patches": config.size("min_dynamic_patch", "num_layers", 1),
+            "max_patches": config.size("max_dynamic_patch", "num_layers", 6),
+        }
+    size = {"size": {"height": tile, "width": tile}}
+    return Values({**processor.values, **size, **limits}, processor.source)
+
+
+INTERNVL_CHAT = replace(
+    INTERNVL,
+    class_names=("InternVLChatModel",),
+    prefixes=("vision_model.", ""),
+    ends={
+        "v.patch_embd": "embeddings.patch_embedding",
+        "v.position_embd": "embeddings.position_embedding",
+        "mm.model.mlp.0": "mlp1.0",
+        "mm.model.mlp.1": "mlp1.1",
+        "mm.model.mlp.3": "mlp1.3",
+    },
+    layer={
+        "ln1": "norm1",
+        "attn_qkv": "attn.qkv",
+        "attn_q_norm": "attn.q_norm",
+        "attn_k_norm": "attn.k_norm",
+        "attn_out": "attn.proj",
+        "ls1": "ls1",
+        "ln2": "norm2",
+        "ffn_up": "mlp.fc1",
+        "ffn_down": "mlp.fc2",
+        "ls2": "ls2",
+    },
+    layers="encoder.layers.{}.",
+    optional={"v.class_embd": "embeddings.class_embedding"},
+    vision=_vision_of_chat,
+    processor=_processor_of_chat,
+    vision_defaults={
+        "hidden_size": 3200, "intermediate_size": 12800, "num_hidden_layers": 48,
+        "num_attention_heads": 25, "image_size": 224, "patch_size": 14, "hidden_act": "gelu",
+        "layer_norm_eps": 1e-6, "norm_type": "rms_norm", "qk_normalization": True,
+    },
+    processor_defaults={
+        "resample": _BICUBIC, "image_mean": [0.485, 0.456, 0.406],
+        "image_std": [0.229, 0.224, 0.225],
     },
 )  # fmt: skip

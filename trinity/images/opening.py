@@ -15,7 +15,7 @@ from trinity.images.family import ImageFamily
 from trinity.images.gemma3 import GEMMA3
 from trinity.images.gemma4 import GEMMA4, GEMMA4_12B
 from trinity.images.idefics3 import IDEFICS3
-from trinity.images.internvl import INTERNVL
+from trinity.images.internvl import INTERNVL, INTERNVL_CHAT
 from trinity.images.lfm2_vl import LFM2_VL
 from trinity.images.llava import LLAVA, LLAVA_NEXT
 from trinity.images.mmproj import MmprojFile
@@ -28,7 +28,7 @@ from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
     IDEFICS3, GEMMA3, GEMMA4, GEMMA4_12B, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL_12B, PIXTRAL,
-    INTERNVL, LLAVA, LLAVA_NEXT, LFM2_VL,
+    INTERNVL_CHAT, INTERNVL, LLAVA, LLAVA_NEXT, LFM2_VL,
 )  # fmt: skip
 
 

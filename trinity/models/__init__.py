@@ -86,8 +86,9 @@ ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
 # -- In transformers' checkpoints --
 
 # Classes that have a language model of any of the classes below, and other networks, which are not
-# read; and the model_type if text_config has none.
+# read; and the model_type if text_config has none. OpenGVLab's InternVLChatModel has llm_config.
 HOLDERS = {
+    "InternVLChatModel": "qwen2",
     "InternVLForConditionalGeneration": "qwen2",
     "LlavaForConditionalGeneration": "llama",
     "LlavaNextForConditionalGeneration": "llama",
@@ -105,6 +106,7 @@ HELD: Mapping[str, tuple[str, Mapping[str, object]]] = {
         "rms_norm_eps": 1e-6, "max_position_embeddings": 1 << 17,
     }),
     "granite": ("GraniteForCausalLM", {}),
+    "internlm2": ("InternLM2ForCausalLM", {}),
     "qwen2": ("Qwen2ForCausalLM", {}),
     "qwen3": ("Qwen3ForCausalLM", {}),
     "qwen3_moe": ("Qwen3MoeForCausalLM", {}),
@@ -296,25 +298,31 @@ def _with_inner(values: Mapping[str, object], class_name: str, source: str) -> d
     """The configuration of the language model in a class that has other networks, too."""
     from trinity.formats.huggingface.values import shown
 
-    inner = values.get("text_config")
+    key = _inner_key(values)
+    inner = values.get(key)
     if inner is None and "hidden_size" in values:  # older files have no inner object
         inner = {}
     if not isinstance(inner, dict):
         raise ConfigError(
-            f"{source}: text_config is {shown(inner)}; expected an object with the "
+            f"{source}: {key} is {shown(inner)}; expected an object with the "
             f"configuration of the language model in {class_name}"
         )
     return {**values, **inner, "architectures": [class_name]}
 
 
+def _inner_key(values: Mapping[str, object]) -> str:
+    return "llm_config" if "llm_config" in values else "text_config"
+
+
 def _held(class_name: str, values: Mapping[str, object], source: str) -> Family:
     """The family of the language model in one of the ``HOLDERS``."""
-    inner = values.get("text_config")
+    key = _inner_key(values)
+    inner = values.get(key)
     named = inner.get("model_type") if isinstance(inner, dict) else None
     kind = HOLDERS[class_name] if named is None else named
     if not isinstance(kind, str) or kind not in HELD:
         raise UnsupportedError(
-            f"{source}: text_config: model_type is {kind!r:.60}; trinity reads {class_name} with "
+            f"{source}: {key}: model_type is {kind!r:.60}; trinity reads {class_name} with "
             f"{', '.join(HELD)}"
         )
     text_class, sizes = HELD[kind]

@@ -26,6 +26,11 @@ class ImagePrompts(Protocol):
         """What the model's chat templates write for an image."""
         ...
 
+    @property
+    def joint(self) -> str:
+        """What is between an image and other parts in chat templates that read only text."""
+        ...
+
     def prompt(
         self, text: str, images: Sequence[Any], tokenize: Callable[[str, bool], list[int]]
     ) -> list[int]:
@@ -120,7 +125,7 @@ class ChatFormat:
             "" if token is None else tokenizer.token_text(token)
             for token in (tokenizer.bos_id, tokenizer.eos_id)
         )
-        mark, tokenize = "", partial(rendered_ids, tokenizer=tokenizer)
+        mark, joint, tokenize = "", "", partial(rendered_ids, tokenizer=tokenizer)
         messages, given_images = take_images(messages)
         if given_images:
             if self._images is None:
@@ -128,7 +133,7 @@ class ChatFormat:
                     "the messages have an image, but the model reads only text: load a vision "
                     "model, such as SmolVLM"
                 )
-            mark = self._images.mark
+            mark, joint = self._images.mark, self._images.joint
             written = WrittenMarks(mark, tokenizer)
             messages = written.guarded(messages)
             tokenize = partial(self._images.prompt, images=given_images, tokenize=written.ids)
@@ -137,6 +142,7 @@ class ChatFormat:
                 templates,
                 messages,
                 mark=mark,
+                joint=joint,
                 opened=self._opened,
                 tools=tools,
                 variables=options.get("variables"),

@@ -18,6 +18,7 @@ HEAD = "lm_head.weight"
 # Prefixes of a model's tensor names within another model, and their meaning.
 WITHIN = (
     ("language_model.model.", "model."),
+    ("language_model.output.", "lm_head."),  # InternLM 2
     ("language_model.", ""),
     ("model.language_model.", "model."),
     ("model.text_model.", "model."),
@@ -25,7 +26,7 @@ WITHIN = (
 _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
     "embed_audio.", "multi_modal_projector.", "visual.", "vision_adapter.", "vision_projection.",
-    "connector.", "image_newline", "vit_large_projector.",
+    "connector.", "image_newline", "vit_large_projector.", "mlp1.",
 )  # fmt: skip
 _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 
