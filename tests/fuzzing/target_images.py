@@ -73,6 +73,9 @@ _CUTTINGS = (
         most_pixels=10 << 8, least_tiles=2, most_tiles=6, patch=8, most_excess=2.0,
         torchvision=True,
     ), ""),
+    Cutting("sliced", ImageSettings(
+        tile=32, longest_edge=32, splits=True, resample=3, unit=8, most_tiles=9,
+    ), ""),
 )  # fmt: skip
 
 

@@ -32,10 +32,12 @@ from transformers.models.siglip.image_processing_pil_siglip import SiglipImagePr
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
+from tests.goldens import minicpm_reference  # noqa: E402
 from tests.images import small_gemma4_models as gemma4  # noqa: E402
 from tests.images import small_internvl_models as internvl  # noqa: E402
 from tests.images import small_lfm2_models as lfm2  # noqa: E402
 from tests.images import small_llava_models as llava  # noqa: E402
+from tests.images import small_minicpm_models as minicpm  # noqa: E402
 from tests.images import small_pixtral_models as pixtral  # noqa: E402
 from tests.images import small_qwen_models as qwen  # noqa: E402
 from tests.images import small_vision_models as small  # noqa: E402
@@ -169,6 +171,11 @@ PIXTRAL = Kind(
     PixtralImageProcessorPil.from_pretrained, shown_of_pixtral, "<s>[INST]", "And this? ",
     "[/INST]", rows_of_pixtral, {"patch_size": 16},
 )  # fmt: skip
+MINICPM = Kind(
+    minicpm_reference.Processor, minicpm_reference.shown, "<|im_start|>user\n",
+    "\nAnd this? \n", "<|im_end|>\n<|im_start|>assistant\n",
+    lambda model, given: model.rows(given),
+)  # fmt: skip
 # Models with a processor of transformers' own; those of FIRST have prompts with one image only.
 FIRST = ("idefics3", "gemma3")
 IMAGE_PROCESSORS = {
@@ -186,7 +193,7 @@ PIXTRAL_12B = PIXTRAL._replace(shown=shown_of_12b, rows=rows_of_12b, options={"p
 KINDS = {
     **dict.fromkeys(qwen.NAMES, QWEN), **dict.fromkeys(gemma4.NAMES, GEMMA4),
     **dict.fromkeys(pixtral.NAMES, PIXTRAL), **dict.fromkeys(lfm2.NAMES, LFM2),
-    "pixtral": PIXTRAL_12B, "gemma4_12b": GEMMA4_12B,
+    "pixtral": PIXTRAL_12B, "gemma4_12b": GEMMA4_12B, **dict.fromkeys(minicpm.NAMES, MINICPM),
 }  # fmt: skip
 
 
@@ -198,6 +205,8 @@ def golden(name: str, folder: Path, **options: object) -> dict[str, np.ndarray]:
     """
     small.write_directory(name, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    if name in minicpm.NAMES:
+        return golden_of_kind(name, folder, tokenizer, minicpm_reference.Model(name))
     model_class = getattr(transformers, small.config(name)["architectures"][0])
     model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()

@@ -12,6 +12,7 @@ from tests.images import small_gemma4_models as gemma4
 from tests.images import small_internvl_models as internvl
 from tests.images import small_lfm2_models as lfm2
 from tests.images import small_llava_models as llava
+from tests.images import small_minicpm_models as minicpm
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
@@ -454,6 +455,35 @@ def _write_lfm2(name: str, path: Path) -> Path:
     return path
 
 
+def _write_minicpm(name: str, path: Path) -> Path:
+    """Write what llama.cpp's script for MiniCPM-V does."""
+    values, drawn = small.config(name), small.tensors(name)
+    vision = values["vision_config"]
+    sizes = {
+        "image_size": values["image_size"], "patch_size": vision["patch_size"],
+        "embedding_length": vision["hidden_size"], "projection_dim": 0,
+        "feed_forward_length": vision["intermediate_size"], "block_count": 2,
+        "attention.head_count": vision["num_attention_heads"],
+    }  # fmt: skip
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "clip")
+        writer.add("clip.has_text_encoder", False)
+        writer.add("clip.has_vision_encoder", True)
+        writer.add("clip.has_minicpmv_projector", True)
+        writer.add("clip.projector_type", "resampler")
+        writer.add("clip.minicpmv_version", np.int32(minicpm.VERSIONS[name]))
+        writer.add("clip.minicpmv_query_num", np.uint32(values["query_num"]))
+        writer.add("clip.use_gelu", True)
+        for key, size in sizes.items():
+            writer.add(f"clip.vision.{key}", np.uint32(size))
+        writer.add("clip.vision.attention.layer_norm_epsilon", np.float32(1e-6))
+        for key in ("image_mean", "image_std"):
+            writer.add(f"clip.vision.{key}", np.full(3, 0.5, np.float32))
+        for own, tensor in minicpm.mmproj_tensors(drawn):
+            writer.add_tensor(own, tensor.shape, "F32", tensor)
+    return path
+
+
 def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
     """Write a model's tower; ``swapped``: as old converters did."""
     if name in qwen.NAMES:
@@ -468,6 +498,8 @@ def write_mmproj(name: str, path: Path, *, swapped: bool = False) -> Path:
         return _write_lfm2(name, path)
     if name in internvl.NAMES:
         return _write_internvl(name, path)
+    if name in minicpm.NAMES:
+        return _write_minicpm(name, path)
     if name in llava.NAMES:
         return _write_llava(name, path)
     processor = small.processor(name)

@@ -20,13 +20,14 @@ from tests.images import small_gemma4_models as gemma4
 from tests.images import small_internvl_models as internvl
 from tests.images import small_lfm2_models as lfm2
 from tests.images import small_llava_models as llava
+from tests.images import small_minicpm_models as minicpm
 from tests.images import small_pixtral_models as pixtral
 from tests.images import small_qwen_models as qwen
 
 # The modules that describe models, by the models' names; two are described here.
 MODULES = {
     name: module
-    for module in (gemma4, qwen, pixtral, internvl, llava, lfm2)
+    for module in (gemma4, qwen, pixtral, internvl, llava, lfm2, minicpm)
     for name in module.NAMES
 }
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
@@ -85,6 +86,7 @@ ROW_TOKENS = {
     **dict.fromkeys(internvl.NAMES, "<IMG_CONTEXT>"),
     **dict.fromkeys(llava.NAMES, "<image>"),
     **dict.fromkeys(lfm2.NAMES, "<image>"),
+    **dict.fromkeys(minicpm.NAMES, "<unk>"),
 }  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 This runs in the process that decodes an image, so that only the squares reach the server.
 Source: transformers' CLIPImageProcessor, Gemma3ImageProcessor, Gemma4ImageProcessor,
 GotOcr2ImageProcessor, Idefics3ImageProcessor, LlavaNextImageProcessor, PixtralImageProcessor and
-Qwen2VLImageProcessor (their Pillow backends), and Gemma4UnifiedImageProcessor and
-Lfm2VlImageProcessor, which resize with torchvision.
+Qwen2VLImageProcessor (their Pillow backends), Gemma4UnifiedImageProcessor and Lfm2VlImageProcessor,
+which resize with torchvision, and OpenBMB's MiniCPMVImageProcessor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL.Image import Image, Resampling, new
 
 from trinity.errors import InputError
 from trinity.images import resampling
-from trinity.images.settings import ImageSettings
+from trinity.images.settings import NARROWEST, ImageSettings
 
 _LONGEST = 4096  # of the first resizing to tiles, whatever the settings say
 _LONGEST_ASPECT = 200
@@ -27,7 +27,7 @@ _MOST_RESIZED = 1 << 24
 
 
 class Cut(NamedTuple):
-    """Parts of an image: ``rows`` x ``columns`` tiles, and the whole as the last one."""
+    """Parts of an image: ``rows`` x ``columns`` tiles, and the whole as the last or first one."""
 
     images: list[Image]
     rows: int = 0  # 0: there are no tiles
@@ -221,6 +221,63 @@ def fitted(image: Image, settings: ImageSettings) -> Cut:
     return Cut([*parts, whole] if settings.adds_whole else parts, rows, columns)
 
 
+def sliced(image: Image, settings: ImageSettings) -> Cut:
+    """Return the whole image, and then, if it is large, its slices row by row.
+
+    The whole image and each slice have about the pixels of a tile, in about their shape.
+    """
+    resample = Resampling(settings.resample)
+    columns, rows = slices(*image.size, settings)
+    size = sliced_size(*image.size, settings, enlarged=not rows)
+    whole = image.resize(size, resample)
+    if not rows:
+        return Cut([whole])
+    sides = zip(image.size, (columns, rows), strict=True)
+    across, down = (max(round(side / count), 1) for side, count in sides)
+    wide, high = sliced_size(across, down, settings, enlarged=True)
+    large = image.resize((columns * wide, rows * high), resample)
+    parts = [
+        large.crop((x, y, x + wide, y + high))
+        for y in range(0, large.height, high)
+        for x in range(0, large.width, wide)
+    ]
+    return Cut([whole, *parts], rows, columns)
+
+
+def slices(width: int, height: int, settings: ImageSettings) -> tuple[int, int]:
+    """Return into how many columns and rows of slices to cut; (0, 0): an image is not cut."""
+    count = min(math.ceil(width * height / settings.tile**2), settings.most_tiles)
+    if count <= 1:
+        return 0, 0
+    best, difference = (1, 1), math.inf
+    for number in (count - 1, count, count + 1):
+        if number == 1 or number > settings.most_tiles:
+            continue
+        for columns in range(1, number + 1):
+            rows = number // columns
+            found = abs(math.log(width / height) - math.log(columns / rows))
+            if number % columns == 0 and found < difference:
+                best, difference = (columns, rows), found
+    return best
+
+
+def sliced_size(
+    width: int, height: int, settings: ImageSettings, *, enlarged: bool
+) -> tuple[int, int]:
+    """Return the size of an image or a slice: about the pixels of a tile, in whole units.
+
+    A small image remains small unless it is ``enlarged``. A very narrow one is made shorter.
+    """
+    tile, unit = settings.tile, settings.unit
+    if width * height > tile**2 or enlarged:
+        ratio = width / height
+        height = int(tile / math.sqrt(ratio))
+        width = int(height * ratio)
+    longest = NARROWEST * (tile // unit) ** 2 * unit
+    wide, high = (max(round(side / unit) * unit, unit) for side in (width, height))
+    return min(wide, longest), min(high, longest)
+
+
 def filled(image: Image, settings: ImageSettings) -> Cut:
     """Return one rectangle of about the image's shape, with about ``most_pixels``."""
     return Cut([_resize(image, filled_size(*image.size, settings), settings)])
@@ -287,4 +344,5 @@ def _up(length: int, tile: int) -> int:
 CUTS: dict[str, Callable[[Image, ImageSettings], Cut]] = {
     "square": square, "scanned": scanned, "tiles": tiles, "grid": grid, "rectangle": rectangle,
     "filled": filled, "shrunk": shrunk, "anyres": anyres, "fitted": fitted,
+    "sliced": sliced,
 }  # fmt: skip

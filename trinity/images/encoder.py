@@ -124,9 +124,10 @@ class ImageEncoder:
         text, family = parts[0], self.family
         ids, placed = list[int](), list[ImageRows]()
         between = tokenize(family.line_break, False) if family.line_break else []
-        for image, after in zip(encoded, parts[1:], strict=True):
+        for number, (image, after) in enumerate(zip(encoded, parts[1:], strict=True)):
             *texts, last = family.texts(image.squares)
-            texts[0], last = start + texts[0], last + end
+            numbered = family.number.format(number) if self.settings.numbers else ""
+            texts[0], last = start + numbered + texts[0], last + end
             first = 0
             for before, (height, width) in zip(texts, image.grids, strict=True):
                 ids += tokenize(text + before, not ids)
@@ -196,7 +197,7 @@ class ImageEncoder:
             raise InputError("this model is closed; load it again")
 
     def _started(self, count: int) -> tuple[Tower | PatchProjection, Team]:
-        """The threads and the tower for ``count`` rows, which is bound when it is first needed."""
+        """The threads and the tower for ``count`` blocks of patches, bound when first needed."""
         self._check_open()
         if self._team is None:
             try:
@@ -218,8 +219,8 @@ class ImageEncoder:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
         rows, grids = [], [config.grid(*size_of(square)) for square in squares.images]
-        for square, grid in zip(squares.images, grids, strict=True):
-            tower, team = self._started(math.prod(grid))
+        for square in squares.images:
+            tower, team = self._started(math.prod(config.blocks(*size_of(square))))
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)

@@ -25,7 +25,8 @@ Joined = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 class Squares(NamedTuple):
     """An image as squares for the tower; ``rows`` x ``columns`` tiles are before the last one.
 
-    Without tiles, it is one rectangle. Of the cut "scanned", the whole image is the first.
+    Without tiles, it is one rectangle. Of the cuts "scanned" and "sliced", the whole image is the
+    first.
     """
 
     images: list[NDArray[np.uint8]]  # (height, width, 3)
@@ -52,7 +53,16 @@ class ImageFamily:
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
     cut: Literal[
-        "square", "scanned", "tiles", "grid", "rectangle", "filled", "shrunk", "anyres", "fitted"
+        "square",
+        "scanned",
+        "tiles",
+        "grid",
+        "rectangle",
+        "filled",
+        "shrunk",
+        "anyres",
+        "fitted",
+        "sliced",
     ]
     # The texts of an image in a prompt: before, between and after the rows of its squares.
     texts: Callable[[Squares], list[str]]
@@ -76,6 +86,8 @@ class ImageFamily:
     # What is between an image and the parts of a message around it if a chat template reads only
     # text.
     joint: str = ""
+    # The text before an image with its number in the prompt, {}; settings say whether it is there.
+    number: str = ""
     # What chat templates write around the mark, if ``texts`` does not have it.
     around: tuple[str, str] = ("", "")
     # The rows of an image's squares in the text, of which -1 is the row of v.image_newline; None:
@@ -96,8 +108,9 @@ class ImageFamily:
     # What the image processor's file says, with the usual names; from the file and config.json.
     processor: Callable[[Values, Values], Values] = lambda processor, config: processor
     # The positions of patches: a table for one square, a table that is resized to each image (by
-    # ``resized_table`` or ``smoothed_table``), a table for columns and one for rows, or none.
-    positions: Literal["table", "resized", "smoothed", "axes", "none"] = "table"
+    # ``resized_table``, ``smoothed_table`` or ``nearest_table``), a table for columns and one for
+    # rows, or none.
+    positions: Literal["table", "resized", "smoothed", "nearest", "axes", "none"] = "table"
     # The kinds of the layers' norms that models have.
     norms: tuple[Norm, ...] = ("layer",)
     # The activations of the feed-forward; the first GELU is that of GGUF files with clip.use_gelu.
@@ -140,10 +153,15 @@ class ImageFamily:
     of_gguf: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
     # The tensors of the class, under GGUF's names, as the tower reads them.
     of_class: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda tensors: tensors
-    # The family of a GGUF file with tensors of these names.
-    variant: Callable[[ImageFamily, Collection[str]], ImageFamily] = lambda family, names: family
+    # The family of a GGUF file with tensors of these names and these keys; the last argument is the
+    # file, for errors.
+    variant: Callable[[ImageFamily, Collection[str], Mapping[str, object], str], ImageFamily] = (
+        lambda family, names, metadata, source: family
+    )
     # The model_type of vision_config, if families share a class; "": any.
     tower: str = ""
+    # The values of config.json's version as text, if families share a class; (): any.
+    versions: tuple[str, ...] = ()
     # GGUF's architecture of the text model; "": any.
     architecture: str = ""
     # Whether the rows of a square see each other, whatever their order: the text model's

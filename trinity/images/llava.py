@@ -170,7 +170,9 @@ def _checked(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     return {(NEWLINE if name == _OLD_NEWLINE else name): t for name, t in tensors.items()}
 
 
-def _variant(family: ImageFamily, names: Collection[str]) -> ImageFamily:
+def _variant(
+    family: ImageFamily, names: Collection[str], metadata: Mapping[str, object], source: str
+) -> ImageFamily:
     """The family of a GGUF file, whose keys name neither SigLIP's activation nor its resizing."""
     if "v.class_embd" in names:
         return family

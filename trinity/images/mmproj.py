@@ -5,6 +5,7 @@ Source of the keys: llama.cpp, tools/mtmd/clip-impl.h and clip.cpp.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -89,7 +90,7 @@ class MmprojFile:
             family=self.family.name,
             hidden_size=self._size("embedding_length"),
             **(NO_LAYERS if self.family.only_projects else self._sizes()),
-            image_size=patch * merge if axes else self._size("image_size"),
+            image_size=patch * merge if axes else self._table_side(patch),
             patch_size=patch,
             layer_norm_eps=self._real("attention.layer_norm_epsilon", "rms_norm_eps"),
             activation=self._activation(),
@@ -109,6 +110,7 @@ class MmprojFile:
             row_norms=not self.family.head_norms and "v.blk.0.attn_q_norm.weight" in self._names(),
             scales="v.blk.0.ls1.weight" in self._names(),
             features=features if len(features) > 1 else (),
+            queries=self._queries(),
         )
         settings = self._settings(config)
         return checked_tower(config, settings, self.path, rotates=self.family.rotates), settings
@@ -118,6 +120,8 @@ class MmprojFile:
         if self.family.cut == "shrunk":
             return shrunk_to(replace(usual, longest_edge=size), config)
         unit = config.patch_size * config.merge
+        if self.family.cut == "sliced":
+            return replace(usual, tile=self._size("image_size"), unit=unit)
         if self.family.cut == "fitted":  # the usual number of rows
             blocks = unit**2 / usual.unit**2
             tile = usual.tile // usual.unit * unit
@@ -212,6 +216,24 @@ class MmprojFile:
         shape = self._file.tensor(name).shape
         return shape[1] if len(shape) == 3 else 0
 
+    def _table_side(self, patch: int) -> int:
+        """The side of the square for whose patches there are positions."""
+        name = "v.position_embd.weight"
+        if self.family.positions != "nearest" or name not in self._names():
+            return self._size("image_size")
+        shape = self._file.tensor(name).shape
+        return math.isqrt(shape[0]) * patch if shape else 0
+
+    def _queries(self) -> int:
+        """The number of a resampler's queries."""
+        name = "resampler.query"
+        if name not in self.family.optional:
+            return 0
+        shape = self._file.tensor(name).shape if name in self._names() else ()
+        if not shape:
+            raise ConfigError(f"{self.path}: there is no tensor {name!r}; the file is incomplete")
+        return shape[0]
+
     def _windows(self) -> dict[str, Any]:
         """The windows: every n-th layer has none."""
         if not self.family.window:
@@ -264,7 +286,7 @@ class MmprojFile:
             raise UnsupportedError(
                 f"{self.path}: its projector is {name!r:.40}; trinity reads {', '.join(families)}"
             )
-        return families[name].variant(families[name], self._names())
+        return families[name].variant(families[name], self._names(), metadata, self.path)
 
     def _width_of_projector(self) -> int:
         name = f"{self.family.projector[-1]}.weight"

@@ -18,6 +18,7 @@ from trinity.images.idefics3 import IDEFICS3
 from trinity.images.internvl import INTERNVL, INTERNVL_CHAT
 from trinity.images.lfm2_vl import LFM2_VL
 from trinity.images.llava import LLAVA, LLAVA_NEXT
+from trinity.images.minicpmv import MINICPMV, MINICPMV_25
 from trinity.images.mmproj import MmprojFile
 from trinity.images.pixtral import PIXTRAL, PIXTRAL_12B
 from trinity.images.qwen_vl import QWEN2VL, QWEN3VL, QWEN25VL
@@ -28,7 +29,7 @@ from trinity.runtime.interface import Engine
 
 FAMILIES: tuple[ImageFamily, ...] = (
     IDEFICS3, GEMMA3, GEMMA4, GEMMA4_12B, QWEN3VL, QWEN25VL, QWEN2VL, PIXTRAL_12B, PIXTRAL,
-    INTERNVL_CHAT, INTERNVL, LLAVA, LLAVA_NEXT, LFM2_VL,
+    INTERNVL_CHAT, INTERNVL, LLAVA, LLAVA_NEXT, LFM2_VL, MINICPMV_25, MINICPMV,
 )  # fmt: skip
 
 
@@ -53,10 +54,16 @@ def open_encoder(
             return None
     if not isinstance(provider, HuggingFaceProvider):
         return None
-    class_name = class_name_of(provider.described.values)
-    vision = provider.described.values.values.get("vision_config")
+    class_name, values = class_name_of(provider.described.values), provider.described.values.values
+    vision, version = values.get("vision_config"), str(values.get("version"))
     towers = "", vision.get("model_type") if isinstance(vision, dict) else ""
-    fitting = (f for f in FAMILIES if class_name in f.class_names and f.tower in towers)
+    fitting = (
+        family
+        for family in FAMILIES
+        if class_name in family.class_names
+        and family.tower in towers
+        and (not family.versions or version in family.versions)
+    )
     family = next(fitting, None)
     if family is None:
         if provider.left_out:

@@ -41,6 +41,20 @@ def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArra
     return table
 
 
+def nearest_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
+    """Return a table (side, side, n) for an image of height x width patches, by its rows' shares.
+
+    Source: transformers' get_vision_nearest_position_ids.
+    """
+    side = len(table)
+    borders = (np.arange(1, side) / side).astype(np.float32)
+    rows, columns = (
+        np.searchsorted(borders, np.arange(length, dtype=np.float32) / np.float32(length), "right")
+        for length in (height, width)
+    )
+    return table[rows][:, columns]
+
+
 def smoothed_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
     """Return a table (side, side, n) for an image of height x width patches.
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+NARROWEST = 4  # a narrow slice of an image has so many times the patches of a square at most
+
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
@@ -28,7 +30,7 @@ class ImageSettings:
     second."""
     least_tiles: int = 1
     most_tiles: int = 0
-    """The limits of the number of tiles for the cut "grid"."""
+    """The limits of the number of tiles for the cut "grid"; for the cut "sliced" the second."""
     shortest_edge: int = 0
     """The shorter side of an image before its middle is cut out; 0: it is stretched to a square."""
     pinpoints: Sequence[Sequence[int]] = ()
@@ -46,6 +48,8 @@ class ImageSettings:
     """For the cut "scanned": the smallest side of a part."""
     least_ratio: float = 1.0
     """For the cut "scanned": the ratio of the sides from which an image is cut into parts."""
+    numbers: bool = False
+    """The text of an image begins with its number in the prompt."""
     torchvision: bool = False
     """For the cuts "fitted" and "filled": images are resized as torchvision does, not as Pillow."""
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from trinity.images.family import ImageFamily
 from trinity.images.patches import (
     in_blocks,
+    nearest_table,
     patches_of,
     resized_table,
     rotations,
@@ -29,6 +30,7 @@ from trinity.images.patches import (
     smoothed_table,
     windows_of,
 )
+from trinity.images.resampler import ImageResampler
 from trinity.images.tower_config import Norm, TowerConfig
 from trinity.images.tower_weights import NO_LIMITS, TowerWeights
 from trinity.runtime.records.full_attention import FullAttention
@@ -49,7 +51,7 @@ class _Stage(NamedTuple):
 
 
 class Tower:
-    """Runs the transformer and the projector, for images of ``count`` rows of the text model."""
+    """Runs the transformer and the projector, for images of ``count`` blocks of patches."""
 
     def __init__(
         self, family: ImageFamily, config: TowerConfig, weights: TowerWeights, recorder: Recorder,
@@ -100,6 +102,7 @@ class Tower:
         between = [weights.outputs(name) for name in names]
         self._between = RowBuffer(count, max(between)) if between else self._joined
         self._out = RowBuffer(count, config.projection_size * (1 + len(config.deepstack)))
+        self._resampler: ImageResampler | None = None
         self._number, self._out_number = recorder.number(whole), recorder.number(count)
         self._pieces = [
             (first, recorder.number(min(PIECE, whole - first))) for first in range(0, whole, PIECE)
@@ -111,7 +114,7 @@ class Tower:
         self._stages = list(self._written())
 
     def run(self, team: Team, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the rows of an image, (count, projection_size) or wider: see ``ImageRows``.
+        """Return the rows of an image, (n, projection_size) or wider: see ``ImageRows``.
 
         ``pixels``: (height, width, 3), normalized.
         """
@@ -125,6 +128,8 @@ class Tower:
             positions = resized_table(positions, height, width)
         elif self._family.positions == "smoothed" and positions is not None:
             positions = smoothed_table(positions, height, width)
+        elif self._family.positions == "nearest" and positions is not None:
+            positions = nearest_table(positions, height, width)
         elif self._family.positions == "axes" and positions is not None:
             positions = positions[0, :width] + positions[1, :height, None]
         if self._family.rotates_halves:
@@ -146,6 +151,10 @@ class Tower:
             self._joined.values[:] = self._x.values[: self._rows].reshape(self.count, -1)
             team.run(stage.projector.records)
         team.run(self._stages[-1].layers.records)
+        if self._resampler is not None:
+            self._resampler.place(height, width)
+            team.run(self._stages[-1].projector.records)
+            return self._resampler.out.values.copy()
         last = self._h if self._weights.last_norm else self._x
         blocks = last.values[: self._rows].reshape(self.count, merge**2, -1)
         if self._config.features:
@@ -201,6 +210,13 @@ class Tower:
                     if not last:
                         self._write_queries(layer + 1, first)
         layers, norm = recorder.take(), self._weights.projector_norm
+        if config.queries:
+            states = self._h if self._weights.last_norm else self._x
+            self._resampler = ImageResampler(
+                config, self._weights, recorder, states.at(), self._rows
+            )
+            yield _Stage(layers, self._resampler.plan)
+            return
         yield _Stage(layers, self._projector(self._family.projector, 0, norm, eps=EPS))
 
     def _write_features(self, number: int, first: int) -> None:

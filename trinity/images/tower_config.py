@@ -9,12 +9,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from trinity.errors import ConfigError
-from trinity.images.settings import ImageSettings
+from trinity.images.settings import NARROWEST, ImageSettings
 
 Channels: TypeAlias = tuple[float, float, float]
 Activation = Literal["gelu", "gelu_erf", "gelu_quick", "silu"]
 Norm = Literal["layer", "rms"]
 MOST_ROWS = 1 << 14  # patches of a square
+RESAMPLER_HEAD = 128  # values of a head of a resampler
 MOST_PINPOINTS = 100
 MOST_FEATURES = 16
 MOST_PIXELS = 1 << 24  # of an image that is resized for a tower, whatever its settings say
@@ -71,6 +72,10 @@ class TowerConfig:
     """The numbers of layers after which the projector reads the states, side by side, with the
     last layer among them; (): only after the last one."""
 
+    queries: int = 0
+    """The number of a resampler's queries, which become the rows of a square, whatever its size; 0:
+    there is no resampler."""
+
     @property
     def joined_states(self) -> int:
         """How many states of a patch the projector reads."""
@@ -86,10 +91,14 @@ class TowerConfig:
         """The number of patches of a square."""
         return self.side**2
 
-    def grid(self, width: int, height: int) -> tuple[int, int]:
-        """Return the rows and columns that the text model gets for an image of this size."""
+    def blocks(self, width: int, height: int) -> tuple[int, int]:
+        """Return the rows and columns of blocks of patches in an image of this size."""
         unit = self.patch_size * self.merge
         return height // unit, width // unit
+
+    def grid(self, width: int, height: int) -> tuple[int, int]:
+        """Return the rows and columns that the text model gets for an image of this size."""
+        return (1, self.queries) if self.queries else self.blocks(width, height)
 
 
 def checked_tower(
@@ -136,6 +145,17 @@ def checked_tower(
             or settings.most_pixels // settings.unit**2 * config.merge <= config.positions,
             f"its tables of positions have {config.positions} rows, which are less than the "
             "patches along a side of an image",
+        ),
+        (
+            not config.queries or config.projection_size % RESAMPLER_HEAD == 0,
+            f"its resampler makes rows of {config.projection_size} values, which are not divided "
+            f"into heads of {RESAMPLER_HEAD}",
+        ),
+        (
+            not config.queries
+            or NARROWEST * (settings.tile // config.patch_size) ** 2 <= MOST_ROWS,
+            f"slices of {settings.tile} x {settings.tile} pixels have more than "
+            f"{MOST_ROWS // NARROWEST} patches",
         ),
         (settings.resample in _FILTERS, f"there is no filter {settings.resample} for resizing"),
         (

@@ -105,11 +105,23 @@ class TowerWeights:
         if self.merger:
             self.linear(self.merger, d, width)
             width = d
+        if self._config.queries:
+            self._check_resampler()
+            return
         *between, last = self._family.projector
         for name in between:
             self.linear(name, self.outputs(name), width)
             width = self.outputs(name)
         self.linear(last, self._config.projection_size, width)
+
+    def _check_resampler(self) -> None:
+        d, width = self._config.hidden_size, self._config.projection_size
+        self._weights.matrix("resampler.query", self._config.queries, width)
+        self.linear("resampler.kv", width, d)
+        for name in ("attn.q", "attn.k", "attn.v", "attn.out", "proj"):
+            self.linear(f"resampler.{name}", width, width)
+        for name in ("ln_q", "ln_kv", "ln_post"):
+            self.norm(f"resampler.{name}", width, "layer")
 
     def has(self, name: str) -> bool:
         """Whether there is a tensor."""

@@ -87,11 +87,14 @@ ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
 
 # Classes that have a language model of any of the classes below, and other networks, which are not
 # read; and the model_type if text_config has none. OpenGVLab's InternVLChatModel has llm_config.
-HOLDERS = {
+HOLDERS: Mapping[str, str | Mapping[str, str]] = {
     "InternVLChatModel": "qwen2",
     "InternVLForConditionalGeneration": "qwen2",
     "LlavaForConditionalGeneration": "llama",
     "LlavaNextForConditionalGeneration": "llama",
+    # By config.json's version; 2.5 may have none.
+    "MiniCPMV": {"None": "llama", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"},
+    "MiniCPMO": {"2.6": "qwen2", "4.5": "qwen3"},
 }
 # The class of each model_type, with the defaults that published files of HOLDERS rely on.
 HELD: Mapping[str, tuple[str, Mapping[str, object]]] = {
@@ -318,8 +321,17 @@ def _held(class_name: str, values: Mapping[str, object], source: str) -> Family:
     """The family of the language model in one of the ``HOLDERS``."""
     key = _inner_key(values)
     inner = values.get(key)
-    named = inner.get("model_type") if isinstance(inner, dict) else None
-    kind = HOLDERS[class_name] if named is None else named
+    kind: object = inner.get("model_type") if isinstance(inner, dict) else None
+    usual = HOLDERS[class_name]
+    if not isinstance(usual, str):
+        version = str(values.get("version"))
+        if version not in usual or not {"vision_encoder", "scale_emb"}.isdisjoint(values):  # 2.0
+            known = ", ".join(known for known in usual if known != "None")
+            raise UnsupportedError(
+                f"{source}: version is {version:.40}; trinity reads {class_name} {known}"
+            )
+        usual = usual[version]
+    kind = usual if kind is None else kind
     if not isinstance(kind, str) or kind not in HELD:
         raise UnsupportedError(
             f"{source}: {key}: model_type is {kind!r:.60}; trinity reads {class_name} with "

@@ -8,8 +8,9 @@ architecture llama.
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.formats.huggingface.config import ExpertTerms, WindowTerms
+from trinity.formats.huggingface.config import ROPE_TYPES, ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family
+from trinity.formats.huggingface.keys import long_rope_keys
 from trinity.formats.huggingface.table import attention, experts, gated, pre_norm_layer
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -77,6 +78,8 @@ FAMILIES = (
             "SmolVLMForConditionalGeneration": "llama",
         },
         layer=LAYER,
+        keys=long_rope_keys,
+        rope_types=(*ROPE_TYPES, "longrope"),
         quantization=("bitnet",),
     ),
     Family(

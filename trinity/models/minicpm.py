@@ -17,7 +17,7 @@ from dataclasses import replace
 from trinity.config import ModelConfig
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.family import Family, Keys
-from trinity.formats.huggingface.rope import rope_parameters, rope_type
+from trinity.formats.huggingface.keys import LONG_ROPE, long_rope_keys
 from trinity.formats.huggingface.table import Table, attention, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, deepseek2, granite
@@ -67,7 +67,6 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-_LONG = ("longrope", "su")
 _LATENT: Table = {
     "attn_q_a": "self_attn.q_a_proj",
     "attn_q_a_norm": "self_attn.q_a_layernorm",
@@ -79,16 +78,6 @@ _LATENT: Table = {
 }
 
 
-def _long_keys(config: ModelConfig, values: Values) -> Keys:
-    """The type that llama.cpp needs to read the factors of frequencies, and the context of one."""
-    if rope_type(values) not in _LONG:
-        return {}
-    key = "original_max_position_embeddings"
-    holder = values if values.has(key) else rope_parameters(values)
-    original = holder.size(key, "rope_original_context", config.context_length)
-    return {"rope_type": "longrope", "rope_original_context": original}
-
-
 def _keys(config: ModelConfig, values: Values) -> Keys:
     if values.values.get("num_experts"):
         raise values.error("num_experts", "must be 0: MiniCPM with experts is not supported")
@@ -98,7 +87,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         "embedding_scale": values.real("scale_emb", "embedding_scale"),
         "residual_scale": depth / math.sqrt(config.num_layers),
         "logit_scale": config.hidden_size / base,
-        **_long_keys(config, values),
+        **long_rope_keys(config, values),
     }
 
 
@@ -120,7 +109,7 @@ def _latent_keys(config: ModelConfig, values: Values) -> Keys:
         "rope_dim": rotated,
         "q_lora_rank": values.size("q_lora_rank", "q_lora_rank"),
         "kv_lora_rank": values.size("kv_lora_rank", "kv_lora_rank"),
-        **_long_keys(config, values),
+        **long_rope_keys(config, values),
     }
 
 
@@ -129,7 +118,7 @@ FAMILIES = (
         classes={"MiniCPMForCausalLM": "minicpm"},
         layer=pre_norm_layer(attention(permuted=True), gated()),
         keys=_keys,
-        rope_types=("linear", *_LONG),
+        rope_types=("linear", *LONG_ROPE),
             defaults={
                 "scale_emb": 1.0, "scale_depth": 1.0, "dim_model_base": 1,
                 "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
@@ -139,7 +128,7 @@ FAMILIES = (
         classes={"MiniCPM3ForCausalLM": "minicpm3"},
         layer=pre_norm_layer(_LATENT, gated()),
         keys=_latent_keys,
-        rope_types=_LONG,
+        rope_types=LONG_ROPE,
             rope_size="qk_rope_head_dim",
             defaults={
                 "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256, "q_lora_rank": 768,

@@ -13,7 +13,10 @@ from trinity.formats.huggingface.config import (
     class_name_of,
     every_layer_but_each_last_of,
 )
+from trinity.formats.huggingface.rope import rope_parameters, rope_type
 from trinity.formats.huggingface.values import Values, shown
+
+LONG_ROPE = ("longrope", "su")
 
 
 def check_even_heads(config: ModelConfig, values: Values) -> None:
@@ -55,3 +58,13 @@ def window_keys(config: ModelConfig, terms: WindowTerms | None) -> dict[str, obj
     if terms.gguf == "layers" or config.sliding_window_pattern != usual:
         keys["sliding_window_pattern"] = np.array(windowed_layers(config), np.bool_)
     return keys
+
+
+def long_rope_keys(config: ModelConfig, values: Values) -> dict[str, object]:
+    """The type that llama.cpp needs to read the factors of frequencies, and the context of one."""
+    if rope_type(values) not in LONG_ROPE:
+        return {}
+    key = "original_max_position_embeddings"
+    holder = values if values.has(key) else rope_parameters(values)
+    original = holder.size(key, "rope_original_context", config.context_length)
+    return {"rope_type": "longrope", "rope_original_context": original}

@@ -22,11 +22,14 @@ WITHIN = (
     ("language_model.", ""),
     ("model.language_model.", "model."),
     ("model.text_model.", "model."),
+    ("llm.model.", "model."),  # MiniCPM-V
+    ("llm.", ""),
 )
 _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
     "embed_audio.", "multi_modal_projector.", "visual.", "vision_adapter.", "vision_projection.",
     "connector.", "image_newline", "vit_large_projector.", "mlp1.",
+    "vpm.", "resampler.", "apm.", "audio_projection_layer.", "tts.",
 )  # fmt: skip
 _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
 
