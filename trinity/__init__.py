@@ -19,6 +19,21 @@ import sys
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     del sys.path[0]
 
+
+def _is_command_line() -> bool:
+    """Whether this process is the command line: ``trinity`` or ``python -m trinity``."""
+    if sys.argv[:1] == ["-m"]:
+        words = sys.orig_argv
+        return "-m" in words and words[words.index("-m") + 1 :][:1] == ["trinity"]
+    name = sys.argv[0] if sys.argv else ""
+    return name.replace("\\", "/").rpartition("/")[2] in ("trinity", "trinity.exe")
+
+
+if _is_command_line():  # Ctrl-C is quiet before anything else is imported
+    from trinity.processes.command_line import begin as _begin
+
+    _begin()
+
 from trinity.cache.kernel_cache import secure as _secure  # and not from that folder
 
 _secure()

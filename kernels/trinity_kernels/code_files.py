@@ -56,13 +56,16 @@ def cache_folder() -> Path | None:
     chosen = os.environ.get("TRINITY_CACHE_DIR")
     candidates = [Path(chosen)] if chosen else []
     if not chosen:
+        home = os.path.expanduser("~")
         if sys.platform == "win32":
-            base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+            base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
         elif sys.platform == "darwin":
-            base = str(Path.home() / "Library" / "Caches")
+            base = os.path.join(home, "Library", "Caches")
         else:
-            base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        candidates = [Path(base) / "trinity" / "kernels", _PACKAGE / "__pycache__"]
+            base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+        candidates = [_PACKAGE / "__pycache__"]
+        if not base.startswith("~"):  # otherwise no home directory is known
+            candidates.insert(0, Path(base) / "trinity" / "kernels")
     first_error: tuple[Path, OSError] | None = None
     for candidate in candidates:
         folder = candidate / compiler_digest()

@@ -182,6 +182,25 @@ def test_folders_of_others_are_no_refuge(tmp_path: Path) -> None:
     assert not found.exists()  # it ended with the process
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such users")
+def test_without_a_home_directory_kernels_are_kept_in_a_temporary_folder(tmp_path: Path) -> None:
+    """As in a container whose user is not in /etc/passwd; no folder called ~ is made."""
+    unknown = "import os, pwd; os.environ.pop('HOME', 0); pwd.getpwuid = {}.__getitem__; "
+    more = "from trinity.cache.kernel_cache import cache_root; print(cache_root())"
+    environment = {k: v for k, v in os.environ.items() if k != "TRINITY_CACHE_DIR"}
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "kernels")))
+    environment |= {"TMPDIR": str(tmp_path), "PYTHONPATH": paths, "XDG_CACHE_HOME": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", f"{unknown}{FOLDER}; {more}"], env=environment, cwd=tmp_path,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    temporary = tmp_path / f"trinity-kernels-{os.geteuid()}"
+    kernels, root = map(Path, done.stdout.split())
+    assert (kernels.parent, root) == (temporary, temporary)
+    assert "set HOME" in done.stderr
+    assert os.listdir(tmp_path) == [temporary.name]
+
+
 def test_a_good_folder_is_used_in_silence(tmp_path: Path) -> None:
     found, told = kernels_in(tmp_path / "mine")
     assert (found.parent, told) == (tmp_path / "mine", "")

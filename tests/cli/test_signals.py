@@ -60,6 +60,18 @@ def test_ctrl_c_is_quiet(moment: str, option: str) -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.parametrize("moment", ["trinity.cache", "trinity.cache.private_folder"])
+def test_ctrl_c_is_quiet_before_the_command_line_is_imported(moment: str, tmp_path: Path) -> None:
+    """The installed script imports the package before it calls main."""
+    script = tmp_path / "trinity"
+    script.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, script, "2", moment, "--version"], capture_output=True, text=True,
+        env=ENVIRONMENT, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @pytest.mark.parametrize("name", some(["SIGTERM", "SIGHUP", "SIGQUIT"], ["SIGHUP"]))
 def test_other_signals_end_as_they_do(name: str) -> None:
     number = getattr(signal, name)

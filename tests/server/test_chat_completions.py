@@ -93,7 +93,7 @@ def test_seed_may_be_any_64_bit_integer(client: TestClient) -> None:
     assert texts[0] == texts[1]
 
 
-def test_logprobs_are_of_each_token(client: TestClient) -> None:
+def test_logprobs_are_of_each_token(client: TestClient, model: Model) -> None:
     (choice,) = post(client, logprobs=True, top_logprobs=3)["choices"]
     content = choice["logprobs"]["content"]
     assert len(content) == 12
@@ -103,6 +103,8 @@ def test_logprobs_are_of_each_token(client: TestClient) -> None:
         assert one["top_logprobs"][0]["token"] == one["token"]
         assert one["top_logprobs"][0]["logprob"] == one["logprob"] <= 0
         assert len(one["top_logprobs"]) == 3
+        for token in (one, *one["top_logprobs"]):  # llama.cpp's ids
+            assert list(model.tokenizer.bytes_of(token["id"])) == token["bytes"]
     pieces = [
         one
         for event in streamed(client, logprobs=True, top_logprobs=3)[:-1]

@@ -41,6 +41,7 @@ SETTINGS: dict[str, Any] = {
     "dry_penalty_last_n": int, "dry_sequence_breakers": [str], "mirostat": int,
     "mirostat_tau": NUMBER, "mirostat_eta": NUMBER, "stop": list, "max_tokens": int, "n_keep": int,
     "n_discard": int, "ignore_eos": bool, "n_probs": int, "min_keep": int, "samplers": [str],
+    "stream": bool, "grammar": str, "timings_per_token": bool,
 }  # fmt: skip
 COMPLETION: dict[str, Any] = {
     "content": TEXT, "tokens": list, "stop": TRUTH, "generation_settings": SETTINGS, "model": TEXT,

@@ -247,10 +247,22 @@ def test_verbose_says_how_the_model_reads_it(client: TestClient, model: Model) -
     assert told["content"] == answer["choices"][0]["message"]["content"]
     assert len(told["tokens"]) == told["tokens_predicted"] == 6
     assert told["generation_settings"]["temperature"] == 0
+    assert not told["generation_settings"]["stream"]
     assert "__verbose" not in post(client, CHAT)
     last = streamed(client, CHAT, verbose=True)[-1]
     assert last["__verbose"]["prompt"] == told["prompt"]
     assert last["__verbose"]["content"] == told["content"]
+    assert last["__verbose"]["generation_settings"]["stream"]
+
+
+def test_generation_settings_have_the_grammar_and_what_the_stream_has(client: TestClient) -> None:
+    grammar = 'root ::= "Yes" | "No"'
+    told = post(client, LLAMA, grammar=grammar, timings_per_token=True)["generation_settings"]
+    assert (told["grammar"], told["stream"], told["timings_per_token"]) == (grammar, False, True)
+    told = streamed(client, LLAMA)[-1]["generation_settings"]
+    assert (told["grammar"], told["stream"], told["timings_per_token"]) == ("", True, False)
+    told = client.get("/props").json()["default_generation_settings"]["params"]
+    assert (told["grammar"], told["stream"]) == ("", True)  # as llama-server has it
 
 
 def test_verbose_may_be_the_servers_own_choice(make: Any) -> None:

@@ -55,11 +55,28 @@ def test_texts_come_in_the_order_of_their_scores(
 
 
 def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None:
-    body = {"query": QUERY, "texts": [{"text": TEXTS[0]}, TEXTS[1]], "top_n": 1}
+    body = {"query": QUERY, "documents": [{"text": TEXTS[0]}, TEXTS[1]], "top_n": 1}
     answer = strict(ranking.post(PATHS[0], json={**body, "return_documents": True}).text)
     best = int(reranker.rank(QUERY, TEXTS[:2]).argmax())
     (result,) = answer["results"]
     assert (result["index"], result["document"]) == (best, {"text": TEXTS[best]})
+
+
+def test_texts_are_answered_in_teis_form(ranking: TestClient, reranker: Model) -> None:
+    """As llama-server does: a list, with the model's own scores unless they are not to be raw."""
+    body = {"query": QUERY, "texts": TEXTS[:4], "truncate": True}
+    own = reranker.rank(QUERY, TEXTS[:4]).tolist()
+    order = sorted(range(4), key=lambda i: -own[i])
+    for given, expected in (
+        ({}, own), ({"raw_scores": True}, own),
+        ({"raw_scores": False}, probabilities(reranker, QUERY, TEXTS[:4])),
+    ):  # fmt: skip
+        found = strict(ranking.post("/rerank", json={**body, **given}).text)
+        assert [one["index"] for one in found] == order
+        assert [one["score"] for one in found] == pytest.approx([expected[i] for i in order])
+        assert all(one.keys() == {"index", "score"} for one in found)
+    (best,) = strict(ranking.post("/rerank", json={**body, "return_text": True, "top_n": 1}).text)
+    assert (best["index"], best["text"]) == (order[0], TEXTS[order[0]])
 
 
 @pytest.mark.parametrize(

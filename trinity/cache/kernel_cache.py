@@ -18,9 +18,12 @@ _seen: str | None = ""
 
 
 def cache_root() -> str:
-    """Return the cache folder: TRINITY_CACHE_DIR, or ``trinity`` in the user's cache directory."""
+    """Return the cache folder: TRINITY_CACHE_DIR, or ``trinity`` in the user's cache directory.
+
+    Without a home directory it is a folder for temporary files.
+    """
     chosen = _chosen[0] if _chosen else os.environ.get(VARIABLE)
-    return chosen or _of_user()
+    return chosen or _of_user() or os.environ.get(VARIABLE) or _temporary()
 
 
 def secure() -> None:
@@ -34,7 +37,16 @@ def secure() -> None:
     if chosen == _seen:
         return
     _seen = chosen
-    folder = chosen or os.path.join(_of_user(), "kernels")
+    own = _of_user()
+    if not chosen and own is None:
+        other = _use_temporary(chosen)
+        print(
+            f"warning: the user's home directory is not known: compiled kernels are kept in "
+            f"{other}; set HOME, or set {VARIABLE} to a folder",
+            file=sys.stderr,
+        )
+        return
+    folder = chosen or os.path.join(own or "", "kernels")
     why = distrusted(folder)
     if why is None:
         try:
@@ -44,18 +56,24 @@ def secure() -> None:
         why = distrusted(folder)  # another user may have created it
     if why is None:
         return
-    other = _temporary()
+    other = _use_temporary(chosen)
     print(
         f"warning: compiled kernels are not read from {folder}: {why}, or set {VARIABLE} to "
         f"another one; until then they are kept in {other}",
         file=sys.stderr,
     )
+
+
+def _use_temporary(chosen: str | None) -> str:
+    """Set TRINITY_CACHE_DIR to a temporary folder and return it; the user chose ``chosen``."""
+    global _seen
     _chosen[:] = [chosen]
-    _seen = os.environ[VARIABLE] = other
+    _seen = os.environ[VARIABLE] = other = _temporary()
+    return other
 
 
-def _of_user() -> str:
-    """Return the folder in the user's cache directory."""
+def _of_user() -> str | None:
+    """Return the folder in the user's cache directory; None if no home directory is known."""
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -63,7 +81,8 @@ def _of_user() -> str:
         base = os.path.join(home, "Library", "Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
-    return os.path.join(base, "trinity")
+    # A "~" that is left means that the system knows no home directory.
+    return None if base.startswith("~") else os.path.join(base, "trinity")
 
 
 def _temporary() -> str:

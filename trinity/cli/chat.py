@@ -67,7 +67,7 @@ def source(*, history: bool) -> LineSource:
     if history:
         try:
             kept = KeptHistory(state_folder() / "chat_history")
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             say(f"note: the history is not stored: {error}")
     say("(/help lists the commands; Ctrl-D quits)")
     words = {f"/{name}": command.words for name, command in BY_NAME.items()}

@@ -16,7 +16,10 @@ _ENTRY = b"\n# "  # the beginning of an entry in the file
 
 
 def state_folder() -> Path:
-    """Return the folder for trinity's state, which need not exist."""
+    """Return the folder for trinity's state, which need not exist.
+
+    Raises: RuntimeError if no home directory is known.
+    """
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from trinity.cache.kernel_cache import cache_root
 from trinity.errors import InputError
 from trinity.formats.ollama.name import Name
 
@@ -73,6 +74,8 @@ def own_store() -> Store:
     data = os.environ.get("XDG_DATA_HOME") or os.path.join(
         os.path.expanduser("~"), ".local", "share"
     )
+    if data.startswith("~"):  # no home directory is known
+        return Store(os.path.join(cache_root(), "models"))
     return Store(os.path.join(data, "trinity", "models"))
 
 

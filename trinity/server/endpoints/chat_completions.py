@@ -98,7 +98,7 @@ async def whole(
         gathered[event.index].add(shown[event.index].of(event.parts))
         shown_tokens = tokens[event.index]
         if shown_tokens is not None:
-            shown_tokens.content += chat_logprobs(answers.model, event.logprobs)
+            shown_tokens.content += chat_logprobs(answers.model, event.logprobs, ids=True)
         if event.index == 0:
             first += event.token_ids
     choices = [
@@ -110,7 +110,7 @@ async def whole(
     )
     made.timings = timings_of_one(ends.values())
     if verbose:
-        made.verbose = await as_model_has_it(answers, ends[0], first)
+        made.verbose = await as_model_has_it(answers, ends[0], first, body)
     return made
 
 
@@ -151,7 +151,7 @@ async def chunks(
             last.choices[0].token_hash = event.token_hash
             last.timings = timings_of(event.timings)
             if verbose:
-                last.verbose = await as_model_has_it(answers, event, tokens[at])
+                last.verbose = await as_model_has_it(answers, event, tokens[at], body)
             yield data(encode(last))
             continue
         tokens[at] += event.token_ids
@@ -160,7 +160,7 @@ async def chunks(
             made[0].prompt_progress = progress_of(event) or UNSET
         logprobs = None
         if body.logprobs:
-            logprobs = ChatLogprobs(chat_logprobs(answers.model, event.logprobs))
+            logprobs = ChatLogprobs(chat_logprobs(answers.model, event.logprobs, ids=True))
         made_deltas = list(deltas[at].of(shown[at].of(event.parts)))
         if not made_deltas and event.logprobs:
             made_deltas = [Delta(content="")]
@@ -180,7 +180,9 @@ async def chunks(
     yield DONE
 
 
-async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> LlamaAnswer:
+async def as_model_has_it(
+    answers: Answers, end: End, tokens: list[int], body: ChatRequest
+) -> LlamaAnswer:
     """The rendered prompt and the response, with special tokens, and the options."""
     (prompt,) = answers.prompts
 
@@ -191,7 +193,7 @@ async def as_model_has_it(answers: Answers, end: End, tokens: list[int]) -> Llam
         return prompt_text(answers.model, ids), prompt_text(answers.model, tokens)
 
     prompt_as_read, text = await answers.run(texts)
-    return whole_answer(answers, end, text, prompt_as_read, tokens)
+    return whole_answer(answers, end, text, prompt_as_read, body, tokens)
 
 
 def finish_reason(end: End, box: Toolbox) -> FinishReason:

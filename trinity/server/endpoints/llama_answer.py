@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from trinity.runtime.image_rows import is_token
 from trinity.runtime.options import Request
 from trinity.server.endpoints.logprobs import finite, token_bytes
-from trinity.server.endpoints.sampling import SAMPLER_FIELDS
+from trinity.server.endpoints.sampling import SAMPLER_FIELDS, LlamaParameters
 from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
 from trinity.server.job import End, Update
 
@@ -80,8 +80,9 @@ class GatheredCompletion:
 
 
 def whole_answer(
-    answers: Answers, end: End, text: str, prompt: str, tokens: Sequence[int] = ()
-) -> LlamaAnswer:
+    answers: Answers, end: End, text: str, prompt: str, body: LlamaParameters,
+    tokens: Sequence[int] = (),
+) -> LlamaAnswer:  # fmt: skip
     """An answer that has ended, to a prompt that the model read as the text ``prompt``."""
     timings = end.timings
     reason: Literal["eos", "word", "limit"]
@@ -94,7 +95,7 @@ def whole_answer(
         True,
         model=answers.name,
         prompt=prompt,
-        generation_settings=settings(answers.model, answers.options),
+        generation_settings=settings(answers.model, answers.options, body),
         tokens_predicted=timings.completion_tokens,
         tokens_evaluated=timings.prompt_tokens,
         # The last token of a response is not evaluated.
@@ -133,8 +134,13 @@ def named(model: Model, token: TokenLogprob) -> tuple[int, str, list[int]]:
     return token.token_id, token.text, token_bytes(model, token.token_id)
 
 
-def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that an answer had, in llama.cpp's words; those not given are the model's."""
+def settings(
+    model: Model, options: Mapping[str, Any], body: LlamaParameters | None = None
+) -> dict[str, Any]:
+    """The options that an answer had, in llama.cpp's words; those not given are the model's.
+
+    ``body`` is the request; without one, a request that gives nothing and is streamed.
+    """
     request = Request.of(**{**model.defaults.options, **options})
     sampling, limits = request.sampling, request.limits
     most = -1 if limits.max_tokens is None else limits.max_tokens
@@ -164,6 +170,9 @@ def settings(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
         "n_keep": -1 if limits.keep is None else limits.keep,
         "n_discard": 0,
         "min_keep": 0,
+        "stream": body is None or bool(body.stream),
+        "grammar": (body and body.grammar) or "",
+        "timings_per_token": bool(body and body.timings_per_token),
         "samplers": list(sampling.samplers),
         **{name: getattr(sampling, name) for name in SAMPLER_FIELDS},
     }

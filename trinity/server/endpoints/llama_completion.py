@@ -58,7 +58,6 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     """The body of POST /completion. ``n_predict`` -1: no limit; ``seed`` -1: random."""
 
     prompt: str | PromptObject | list[int | str | PromptObject | list[int | str]]
-    stream: bool = False
     max_tokens: Annotated[int, Meta(ge=-1)] | None = None
     seed: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     n_probs: Annotated[int, Meta(ge=0, le=1024)] = 0
@@ -69,7 +68,7 @@ class LlamaRequest(LlamaParameters, kw_only=True):
     def options(self, ignored: Ignored) -> dict[str, Any]:
         """Return the ``GenerationOptions``. Raises: ApiError."""
         options = {name: value for name, value in self.draw_options().items() if value is not None}
-        options |= self.llama_options(ignored, stream=self.stream)
+        options |= self.llama_options(ignored)
         most = self.n_predict if self.n_predict is not None else self.max_tokens
         if most is not None and most >= 0:
             options["max_tokens"] = most
@@ -134,7 +133,7 @@ async def completion(call: Call[LlamaRequest]) -> ASGI:
             for i, response in enumerate(gathered):
                 tokens = response.tokens if body.return_tokens else ()
                 text = "".join(response.text)
-                answer = whole_answer(answers, ends[i], text, texts[i // body.count], tokens)
+                answer = whole_answer(answers, ends[i], text, texts[i // body.count], body, tokens)
                 if body.n_probs:
                     answer.completion_probabilities = shown[i]
                 made.append(chosen(answer, body.response_fields))
@@ -153,7 +152,7 @@ async def pieces(
         index = event.index
         if isinstance(event, End):
             text = "".join(gathered[index].text)
-            answer = whole_answer(answers, event, text, texts[index // body.count])
+            answer = whole_answer(answers, event, text, texts[index // body.count], body)
             answer.content = ""
             yield answer
             continue

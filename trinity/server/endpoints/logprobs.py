@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from trinity.server.schemas import encoded
 
@@ -23,6 +24,7 @@ class TopLogprob(msgspec.Struct):
     token: str
     logprob: float
     bytes: list[int]
+    id: int | UnsetType = UNSET  # llama.cpp's, in chat completions
 
 
 class ChatLogprob(msgspec.Struct):
@@ -32,6 +34,7 @@ class ChatLogprob(msgspec.Struct):
     logprob: float
     bytes: list[int]
     top_logprobs: list[TopLogprob]
+    id: int | UnsetType = UNSET
 
 
 class ChatLogprobs(msgspec.Struct):
@@ -46,18 +49,26 @@ def finite(logprob: float) -> float:
     return logprob if logprob > LEAST else LEAST
 
 
-def chat_logprobs(model: Model, tokens: Iterable[TokenLogprob]) -> list[ChatLogprob]:
-    """Log-probabilities as chat completions have them, each one encoded already."""
+def chat_logprobs(
+    model: Model, tokens: Iterable[TokenLogprob], *, ids: bool = False
+) -> list[ChatLogprob]:
+    """Log-probabilities as chat completions have them, each one encoded already.
+
+    With ``ids`` they have the tokens' ids, as in llama.cpp.
+    """
+
+    def shown(token: TokenLogprob) -> tuple[str, float, list[int]]:
+        return token.text, finite(token.logprob), token_bytes(model, token.token_id)
+
+    def id_of(token: TokenLogprob) -> int | UnsetType:
+        return token.token_id if ids else UNSET
+
     return [
         encoded(
             ChatLogprob(
-                token.text,
-                finite(token.logprob),
-                token_bytes(model, token.token_id),
-                [
-                    TopLogprob(top.text, finite(top.logprob), token_bytes(model, top.token_id))
-                    for top in token.top
-                ],
+                *shown(token),
+                [TopLogprob(*shown(top), id_of(top)) for top in token.top],
+                id_of(token),
             )
         )
         for token in tokens

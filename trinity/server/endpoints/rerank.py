@@ -1,7 +1,7 @@
-"""Reranking: POST /v1/rerank in the form of Jina and llama.cpp, Cohere's /v2/rerank, vLLM's /score.
+"""Reranking: POST /v1/rerank in the forms of Jina and TEI, Cohere's /v2/rerank, vLLM's /score.
 
 Scores of /v1/rerank are those of ``Model.rank``, as llama.cpp gives them; the others are between 0
-and 1, as in Cohere and vLLM.
+and 1, as in Cohere and vLLM. TEI is Text Embeddings Inference.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ Document = str | DocumentObject
 
 
 class RerankRequest(Body):
-    """A query, and texts under either name; ``top_n`` of them at most are in the answer.
+    """A query, and texts: as ``documents`` in Jina's form, as ``texts`` in TEI's.
 
-    ``return_documents`` puts the texts into it.
+    At most ``top_n`` of them are in the answer. ``return_documents``, or ``return_text`` in TEI's
+    form, puts the texts into it.
     """
 
     query: str
@@ -50,6 +51,8 @@ class RerankRequest(Body):
     model: str | None = None
     top_n: Annotated[int, Meta(ge=1)] | None = None
     return_documents: bool = False
+    return_text: bool = False
+    raw_scores: bool | None = None  # false: between 0 and 1
 
     def given(self) -> list[str]:
         """The texts. Raises: ApiError for none, and for two lists."""
@@ -87,6 +90,14 @@ class Reranked(msgspec.Struct):
     results: list[RerankResult]
     usage: RerankUsage
     object: Literal["list"] = "list"
+
+
+class TeiResult(msgspec.Struct):
+    """The score of the text at ``index`` of the request, in TEI's form."""
+
+    index: int
+    score: float
+    text: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class CohereRequest(Body):
@@ -226,6 +237,13 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
     body = call.body
     texts = body.given()
     found = await ranking(call, [(body.query, texts)])
+    if body.texts is not None:
+        scores = found.activated() if body.raw_scores is False else found.scores
+        listed = [
+            TeiResult(i, scores[i], texts[i] if body.return_text else msgspec.UNSET)
+            for i in order_of(scores, body.top_n)
+        ]
+        return await call.run(Json, listed)
     results = [
         RerankResult(
             i, found.scores[i], RerankedText(texts[i]) if body.return_documents else msgspec.UNSET
@@ -265,7 +283,7 @@ ENDPOINTS = (
         Endpoint(
             "POST", path, rerank,
             "Texts in the order in which they answer a query, by a reranker.",
-            body=RerankRequest, answer=Reranked,
+            body=RerankRequest, answer=Reranked | list[TeiResult],
         )
         for path in PATHS
     ),

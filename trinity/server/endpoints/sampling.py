@@ -54,6 +54,7 @@ class LlamaParameters(Forms, kw_only=True):
     """Parameters of llama.cpp's completions, and those that OpenAI's have in common with them."""
 
     model: str | None = None
+    stream: bool | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     n_cmpl: Annotated[int, Meta(ge=1, le=128)] | None = None  # the same as n
     n_predict: Annotated[int, Meta(ge=-2)] | None = None
@@ -133,7 +134,7 @@ class LlamaParameters(Forms, kw_only=True):
         given = [self.stop] if isinstance(self.stop, str) else self.stop
         return None if given is None else [text for text in given if text]
 
-    def llama_options(self, ignored: Ignored, *, stream: bool) -> dict[str, Any]:
+    def llama_options(self, ignored: Ignored) -> dict[str, Any]:
         """Return the ``GenerationOptions`` except ``n_predict``. Raises: ApiError."""
         options: dict[str, Any] = {}
         if self.repeat_penalty is not None:
@@ -144,9 +145,9 @@ class LlamaParameters(Forms, kw_only=True):
             options["keep"] = None if self.n_keep < 0 else self.n_keep
         if self.lora is not None:
             options["lora"] = {adapter.id: adapter.scale for adapter in self.lora}
-        if self.return_progress and not stream:
+        if self.return_progress and not self.stream:
             ignored.add("return_progress")
-        if stream and (self.return_progress or self.timings_per_token):
+        if self.stream and (self.return_progress or self.timings_per_token):
             options["progress"] = True
         return options
 
@@ -208,7 +209,6 @@ class StreamOptions(Body):
 class Sampling(LlamaParameters):
     """Parameters of OpenAI's chat and text completions; the model's files give the defaults."""
 
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Meta(ge=-1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = None  # as OpenAI has it
@@ -269,7 +269,7 @@ class Sampling(LlamaParameters):
         options |= self._most()
         return (
             options
-            | self.llama_options(ignored, stream=bool(self.stream))
+            | self.llama_options(ignored)
             | self.sampler_options(ignored)
         )
 
