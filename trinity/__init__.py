@@ -34,7 +34,7 @@ if _is_command_line():  # Ctrl-C is quiet before anything else is imported
 
     _begin()
 
-from trinity.cache.kernel_cache import secure as _secure  # and not from that folder
+from trinity.cache.kernel_cache import secure as _secure  # noqa: E402
 
 _secure()
 
