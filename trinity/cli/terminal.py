@@ -55,7 +55,7 @@ def say_wrapped(text: str, indent: int = 0) -> None:
     if sys.stderr.isatty():
         import shutil
 
-        width = max(40, shutil.get_terminal_size().columns)
+        width = max(20, shutil.get_terminal_size().columns)
         text = textwrap.fill(escaped(text), width, subsequent_indent=" " * indent)
         say(text, keep="\n")
     else:

@@ -267,11 +267,7 @@ class Sampling(LlamaParameters):
             )
         options = {name: value for name, value in given.items() if value is not None}
         options |= self._most()
-        return (
-            options
-            | self.llama_options(ignored)
-            | self.sampler_options(ignored)
-        )
+        return options | self.llama_options(ignored) | self.sampler_options(ignored)
 
     def _most(self) -> dict[str, Any]:
         """The most tokens, where one of the two names says it; -1 is no limit."""
