@@ -19,6 +19,7 @@ from dataclasses import dataclass
 # `trinity serve` with default settings and published models (servers.py).
 URL = os.environ.get("TRINITY_URL", "http://127.0.0.1:8080")
 CHAT, DEMO, EMBEDDER, SPEECH = "smol", "demo", "minilm", "whisper"
+RERANKER = "ranker"  # a small one with random weights
 # A model with a context of 131,072 tokens that writes the texts of script.json.
 SCRIPTED_URL = os.environ.get("TRINITY_SCRIPTED_URL", "http://127.0.0.1:8081")
 SCRIPTED = "scripted"

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from scripts.models import real_models
 from tests import hub_server
+from tests.formats.huggingface import rank_models
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -79,7 +80,7 @@ def _answers(url: str) -> bool:
 
 @contextmanager
 def serve(log: Path) -> Iterator[str]:
-    """``trinity serve`` with the published models and the demo chat model.
+    """``trinity serve`` with the published models, the demo chat model and a random reranker.
 
     The settings are the defaults but for the seed, since a small model's draws would make rows
     vary, and for pulls, whose hub is a server here with the repository ``trinity/demo``, and for
@@ -94,6 +95,8 @@ def serve(log: Path) -> Iterator[str]:
     if (speech / "model.safetensors").is_file():
         command += ["--speech-model", f"whisper={speech}"]
     with hub_server.running() as hub, TemporaryDirectory() as home:
+        rank_models.write("qwen3_classifier", Path(home, "ranker"))
+        command += ["--model", f"ranker={home}/ranker"]
         demo = (ROOT / "trinity" / "data" / "demo.gguf").read_bytes()
         hub.repositories["trinity/demo"] = hub_server.Repository({"demo.gguf": demo})
         variables = {"HF_ENDPOINT": hub.url, "HF_HOME": home, "TRINITY_STORE": f"{home}/store"}
