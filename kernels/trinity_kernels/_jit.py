@@ -58,6 +58,14 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     return compiler.choose(stub)
 
 
+def declare_constant(function: Callable[..., Any]) -> None:
+    """Let compiled code take what a function of tags returns as a constant."""
+    if is_compiled_copy():
+        from trinity_kernels import compiler
+
+        compiler.declare_constant(function)
+
+
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose body is LLVM instructions."""
     if not is_compiled_copy():

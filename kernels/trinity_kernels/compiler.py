@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numba
 from llvmlite import binding
-from numba.core import compiler, config, event, types
+from numba.core import compiler, config, event, typed_passes, types, untyped_passes
 from numba.core.ccallback import _CFuncCompiler  # type: ignore[attr-defined]
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.datamodel.models import OpaqueModel
 from numba.core.registry import cpu_target
-from numba.extending import overload, register_model
+from numba.core.typing.context import BaseContext
+from numba.core.typing.templates import AbstractTemplate, infer, infer_global
+from numba.extending import lower_builtin, overload, register_model
 
 from trinity_kernels import soft_half
 from trinity_kernels.code_files import cache_folder
@@ -38,9 +42,38 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
         "install a version in that range"
     )
 
+
+class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
+    """Numba's passes without those for what kernels lack: closures, ``with``, arrays."""
+
+    _PASSES = (
+        untyped_passes.TranslateByteCode,
+        untyped_passes.FixupArgs,
+        untyped_passes.IRProcessing,
+        untyped_passes.GenericRewrites,
+        untyped_passes.ReconstructSSA,
+        untyped_passes.DeadBranchPrune,
+        typed_passes.NopythonTypeInference,
+        typed_passes.PreLowerStripPhis,
+        typed_passes.IRLegalization,
+        typed_passes.NativeLowering,
+        typed_passes.NoPythonBackend,
+    )
+
+    def define_pipelines(self) -> list[PassManager]:
+        manager = PassManager("kernels")
+        for one in self._PASSES:
+            manager.add_pass(one, one.name())
+        manager.finalize()
+        return [manager]
+
+
 _OPTIONS = {"error_model": "numpy", "boundscheck": False}
-# Neither Python nor C calls the functions that a kernel inlines.
-_NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Neither Python nor C calls the functions that a kernel inlines. All have the same options: Numba
+# compiles a function again for callers with others.
+_INLINED = {
+    **_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _Compiler,
+}  # fmt: skip
 
 
 def _prepare() -> None:
@@ -63,12 +96,29 @@ _prepare()
 
 def inline(function: Callable[..., Any]) -> Any:
     """A function called by kernels; LLVM inlines it."""
-    return numba.njit(nogil=True, **_OPTIONS, **_NO_WRAPPERS)(function)
+    return numba.njit(**_INLINED)(function)
 
 
 def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """The decorated function gets the types of ``stub``'s arguments and returns the code to use."""
-    return overload(stub, _NO_WRAPPERS, strict=False)  # type: ignore[no-any-return]
+    return overload(stub, _INLINED, strict=False)  # type: ignore[no-any-return]
+
+
+def declare_constant(function: Callable[..., Any]) -> None:
+    """Compiled code takes what ``function`` returns for the types of its tags as a constant."""
+
+    @infer
+    class _Template(AbstractTemplate):  # type: ignore[misc]
+        key = function
+
+        def generic(self, args: Any, kws: Any) -> Any:
+            return numba.typeof(function(*args))(*args)
+
+    @lower_builtin(function, *[Tag] * len(signature(function).parameters))  # type: ignore[untyped-decorator]
+    def _lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return context.get_constant_generic(builder, sig.return_type, function(*sig.args))
+
+    infer_global(function, types.Function(_Template))
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +164,7 @@ def code_of(function: Callable[..., Any], arguments: Sequence[str], result: str,
         if not anew:
             return None
         options = {"nopython": True, **_OPTIONS}
-        made = _KernelCompiler(own, cpu_target, options, {}, pipeline_class=compiler.Compiler)
+        made = _KernelCompiler(own, cpu_target, options, {}, pipeline_class=_Compiler)
         with _without_what_only_python_needs():
             compiled = made.compile(signature.args, signature.return_type)
         flat = _flat_code(compiled)
@@ -171,13 +221,15 @@ def _without_what_only_python_needs() -> Iterator[None]:
     """Compile less, for the length of a ``with``: only other compiled code calls the functions.
 
     Of a function that a kernel calls no machine code is made, so its environment has no address.
-    Numba's events, which time each call of LLVM, take a tenth of the compiler's time.
+    Numba's events, which time each call of LLVM, take a tenth of the compiler's time. The types of
+    a call are found once.
     """
     codegen = cpu_target.target_context.codegen()
     with ExitStack() as stack:
         for place, name, value in (
             (codegen, "_library_class", _InlinedLibrary),
             (codegen, "set_env", _nothing),
+            (BaseContext, "resolve_function_type", _resolve_call),
             (event, "start_event", _nothing),
             (event, "end_event", _nothing),
         ):
@@ -188,6 +240,21 @@ def _without_what_only_python_needs() -> Iterator[None]:
 
 def _nothing(*arguments: Any, **options: Any) -> None:
     """Do nothing."""
+
+
+_resolve = BaseContext.resolve_function_type
+_resolved: dict[tuple[Any, ...], Any] = {}
+
+
+def _resolve_call(context: Any, function: Any, arguments: Any, keywords: Any) -> Any:
+    """The types of a call. Numba tries all declarations of a function, for each call anew."""
+    if keywords or not isinstance(function, types.Type):
+        return _resolve(context, function, arguments, keywords)
+    key = (context, function, *arguments)
+    found = _resolved.get(key)
+    if found is None:
+        found = _resolved[key] = _resolve(context, function, arguments, keywords)
+    return found
 
 
 class _InlinedLibrary(JITCodeLibrary):  # type: ignore[misc]

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from inspect import signature
 from typing import Any, TypeVar
 
-from trinity_kernels._jit import choose
+from trinity_kernels._jit import choose, declare_constant
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,13 +30,7 @@ def constant(function: F) -> F:
     The function runs in Python, during compilation, and may use any table. It returns a number or
     a tuple of numbers.
     """
-    count = len(signature(function).parameters)
-
-    def chooser(*tags: Any) -> Any:
-        value = function(*tags)
-        return (lambda tag: value) if count == 1 else (lambda isa, qt: value)
-
-    choose(function)(chooser)
+    declare_constant(function)
     return function
 
 

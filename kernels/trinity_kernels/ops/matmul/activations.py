@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from trinity_kernels._jit import inline
+from trinity_kernels.instructions import instructions
 from trinity_kernels.memory import get_f32, get_i8, get_i32
 from trinity_kernels.ops.matmul.operands import TILE_ROWS
 from trinity_kernels.quants import READERS
@@ -110,22 +111,22 @@ def _end(form: str, name: str) -> Callable[[int], int]:
 
     A function that Python and compiled code call alike.
     """
-    arrays = LAYOUTS[form]
-    position = [array.name for array in arrays].index(name)
-    array, count = arrays[position], position + 1
-    unit, less, size = array.elements, array.elements - 1, array.nbytes
-    if all((one.elements, one.nbytes) == (unit, size) for one in arrays[:position]):
+    names = [array.name for array in LAYOUTS[form]]
+    arrays = LAYOUTS[form][: names.index(name) + 1]
 
-        def equal(k: int) -> int:
-            return count * ((k + less) // unit * size)
+    def python(k: int) -> int:
+        return sum(-(-k // array.elements) * array.nbytes for array in arrays)
 
-        return shared(equal)
-    before = _end(form, arrays[position - 1].name)
+    @instructions("int64", "int64", python=python)
+    def end(builder: Any, k: Any) -> Any:
+        total = k.type(0)
+        for array in arrays:
+            whole = builder.add(k, k.type(array.elements - 1))
+            units = builder.udiv(whole, k.type(array.elements))
+            total = builder.add(total, builder.mul(units, k.type(array.nbytes)))
+        return total
 
-    def end(k: int) -> int:
-        return before(k) + (k + less) // unit * size
-
-    return shared(end)
+    return end
 
 
 q8_scales, q8_sums, q8_groups = _end("q8", "codes"), _end("q8", "scales"), _end("q8", "sums")
