@@ -108,7 +108,7 @@ def declare_constant(function: Callable[..., Any]) -> None:
     """Compiled code takes what ``function`` returns for the types of its tags as a constant."""
 
     @infer
-    class _Template(AbstractTemplate):  # type: ignore[misc]
+    class _ConstantTemplate(AbstractTemplate):  # type: ignore[misc]
         key = function
 
         def generic(self, args: Any, kws: Any) -> Any:
@@ -118,7 +118,7 @@ def declare_constant(function: Callable[..., Any]) -> None:
     def _lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return context.get_constant_generic(builder, sig.return_type, function(*sig.args))
 
-    infer_global(function, types.Function(_Template))
+    infer_global(function, types.Function(_ConstantTemplate))
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
