@@ -36,6 +36,7 @@ ENDS = (
     "</param>",
     "</atem:parameter>",
     "]<]minimax[>[</city>",
+    "]<]minimax[>[</item>",
     '<|"|>',
     "<escape>",
 )
@@ -70,7 +71,8 @@ def written(table: Any, grammar: str, seed: int, opening: bytes = b"") -> str:
     for step in range(4000):
         if matcher.is_accepting() and (matcher.is_stopped() or step > 200):
             return bytes(opening + out).decode()
-        if out.rfind(b"city") > max(map(out.rfind, (b"days", b"exact", b"tags"))):  # any text
+        any_text = max(map(out.rfind, (b"city", b"<item>")))
+        if any_text > max(map(out.rfind, (b"days", b"exact", b"tags"))):
             for end in (one.encode() for one in chance.sample(ENDS, len(ENDS))):
                 if step % 9 == 0 and matcher.validate_tokens(list(end)) == len(end):
                     assert matcher.try_consume_tokens(list(end)) == len(end)
