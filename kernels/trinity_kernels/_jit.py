@@ -59,7 +59,7 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
 
 def declare_constant(function: Callable[..., Any]) -> None:
-    """Let compiled code take what a function of tags returns as a constant."""
+    """Let compiled code call a function of tags: its result for the tags becomes a constant."""
     if is_compiled_copy():
         from trinity_kernels import compiler
 

@@ -44,7 +44,7 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
 
 
 class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
-    """Numba's passes without those for what kernels lack: closures, ``with``, arrays."""
+    """Only those of Numba's passes that kernels need; they have no closures, ``with``, arrays."""
 
     _PASSES = (
         untyped_passes.TranslateByteCode,
@@ -105,7 +105,7 @@ def choose(stub: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
 
 
 def declare_constant(function: Callable[..., Any]) -> None:
-    """Compiled code takes what ``function`` returns for the types of its tags as a constant."""
+    """Let compiled code call ``function``: its result for the tags becomes a constant."""
 
     @infer
     class _ConstantTemplate(AbstractTemplate):  # type: ignore[misc]
@@ -247,7 +247,7 @@ _resolved: dict[tuple[Any, ...], Any] = {}
 
 
 def _resolve_call(context: Any, function: Any, arguments: Any, keywords: Any) -> Any:
-    """The types of a call. Numba tries all declarations of a function, for each call anew."""
+    """Resolve a call's types once. Numba would try all overloads again at every call."""
     if keywords or not isinstance(function, types.Type):
         return _resolve(context, function, arguments, keywords)
     key = (context, function, *arguments)

@@ -24,7 +24,7 @@ TEXTS = ["Foxes jump over dogs.", "The license applies to any work.", "A notice.
 
 
 def ordered(found: Sequence[tuple[int, float]], count: int) -> None:
-    """Check that a client has ``count`` texts, best first."""
+    """Check that a client returned ``count`` texts with the best one first."""
     assert len({index for index, _ in found}) == len(found) == count
     scores = [score for _, score in found]
     assert scores == sorted(scores, reverse=True)

@@ -58,7 +58,10 @@ class Processor:
 
 
 def shown(given: Any, mark: str) -> list[str]:
-    """The texts of images, as OpenBMB's get_slice_image_placeholder; the last one ends its line."""
+    """Return the prompt's text for each image; a line feed follows the last one.
+
+    Source: OpenBMB's get_slice_image_placeholder.
+    """
     values = given["processor"]
     rows = mark * values["image_feature_size"]
     texts = []

@@ -146,14 +146,16 @@ INTERNVL = ImageFamily(
 
 
 def _vision_of_chat(vision: Values, config: Values) -> Values:
-    """The object with transformers' names."""
+    """Return the tower's config.json under the names that transformers uses."""
     config = Values({"ps_version": "v1", **config.values}, config.source)
     _expect(config, select_layer=-1, ps_version="v2", pad2square=False)
     return Values({**vision.values, "use_qk_norm": vision.flag("qk_normalization")}, vision.source)
 
 
 def _processor_of_chat(processor: Values, config: Values) -> Values:
-    """What config.json says of the image processor: its own file is for squares alone."""
+    """Return the settings of image processing. They are in config.json; the processor's own file
+    describes single squares only.
+    """
     usual = config.inner("vision_config").size("image_size", "hidden_size", 224)
     tile = config.size("force_image_size", "hidden_size", usual)
     limits: dict[str, object] = {"min_patches": 1, "max_patches": 1}

@@ -45,7 +45,10 @@ def _texts_of_25(squares: Squares) -> list[str]:
 
 
 def _with_slices(squares: Squares, first: str, next_one: str, line: str, last: str) -> list[str]:
-    """The texts around the whole image and its slices; ``line`` is between lines of slices."""
+    """Return the prompt's text around the whole image and around each slice.
+
+    ``line`` separates two rows of slices, ``next_one`` two slices of a row.
+    """
     if not squares.rows:
         return ["<image>", "</image>"]
     between = [[next_one] * (squares.columns - 1)] * squares.rows
@@ -54,7 +57,7 @@ def _with_slices(squares: Squares, first: str, next_one: str, line: str, last: s
 
 
 def _vision(vision: Values, config: Values) -> Values:
-    """The object with the number of layers that are used and that of queries."""
+    """Return the tower's config.json with two numbers from the model's: used layers and queries."""
     layers = vision.size("num_hidden_layers", "num_layers")
     return Values(
         {
@@ -67,7 +70,7 @@ def _vision(vision: Values, config: Values) -> Values:
 
 
 def _processor(processor: Values, config: Values) -> Values:
-    """The object with transformers' names."""
+    """Return preprocessor_config.json under the names that transformers uses."""
     if not processor.flag("slice_mode", True):
         raise UnsupportedError(f"{processor.source}: slice_mode is false, which is not supported")
     named = {
@@ -98,7 +101,7 @@ def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         joined = tensors.get(_JOINED + part)
         if joined is None:
             continue
-        rows = joined.shape[0]
+        rows = joined.shape[0] if joined.shape else 1
         if rows % 3:
             raise ConfigError(f"{joined.where} has shape {joined.shape}; expected 3 equal parts")
         for letter, data in zip("qkv", np.split(joined.data.reshape(-1), 3), strict=True):
@@ -114,7 +117,7 @@ def _of_class(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def _variant(
     family: ImageFamily, names: Collection[str], metadata: Mapping[str, object], source: str
 ) -> ImageFamily:
-    """The family of a GGUF file by its version."""
+    """Return the family for the MiniCPM-V version that a GGUF file names."""
     version = metadata.get(_VERSION, 2)
     if isinstance(version, int) and version in (0, 2):
         return MINICPMV_25

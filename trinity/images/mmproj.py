@@ -217,7 +217,7 @@ class MmprojFile:
         return shape[1] if len(shape) == 3 else 0
 
     def _table_side(self, patch: int) -> int:
-        """The side of the square for whose patches there are positions."""
+        """The side in pixels of the square that the table of positions covers."""
         name = "v.position_embd.weight"
         if self.family.positions != "nearest" or name not in self._names():
             return self._size("image_size")

@@ -42,7 +42,7 @@ def resized_table(table: NDArray[np.float32], height: int, width: int) -> NDArra
 
 
 def nearest_table(table: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-    """Return a table (side, side, n) for an image of height x width patches, by its rows' shares.
+    """Return the nearest entries of a table (side, side, n) for an image of height x width patches.
 
     Source: transformers' get_vision_nearest_position_ids.
     """

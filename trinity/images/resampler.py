@@ -18,7 +18,7 @@ _THETA = 10000.0
 
 
 class ImageResampler:
-    """The plan from the states of ``count`` patches to the rows in ``out``."""
+    """A plan that computes the rows in ``out`` from the hidden states of ``count`` patches."""
 
     def __init__(
         self, config: TowerConfig, weights: TowerWeights, recorder: Recorder, states: RowsView,
@@ -61,7 +61,10 @@ class ImageResampler:
         self._kept = shared, keys, values, asked, seen, pages
 
     def place(self, height: int, width: int) -> None:
-        """Prepare a run of the plan, for an image of height x width patches."""
+        """Write the position embeddings for an image of height x width patches.
+
+        Call it before each run of the plan.
+        """
         table = sines(height, width, self._places.values.shape[1])
         self._places.values[:] = table.reshape(height * width, -1)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-NARROWEST = 4  # a narrow slice of an image has so many times the patches of a square at most
+NARROWEST = 4  # the patches of a narrow slice, at most, as a multiple of those of a square one
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ImageSettings:
     second."""
     least_tiles: int = 1
     most_tiles: int = 0
-    """The limits of the number of tiles for the cut "grid"; for the cut "sliced" the second."""
+    """The least and the largest number of tiles. The cut "sliced" has only the largest."""
     shortest_edge: int = 0
     """The shorter side of an image before its middle is cut out; 0: it is stretched to a square."""
     pinpoints: Sequence[Sequence[int]] = ()

@@ -240,7 +240,7 @@ class TokenShift(Recurrent):
 
 @dataclass(frozen=True, slots=True)
 class RwkvKeys(Operation):
-    """The decays, keys and values of each head; layers after the ``first`` mix its values in.
+    """The decays, keys and values of each head. Layers after the first mix in the first's values.
 
     Source of the formulas: ops/rwkv.py. Buffers: ``w``, ``k``, ``v`` and ``a``, which are changed;
     ``keys``; ``v_first`` and ``v_mix``.
@@ -267,7 +267,10 @@ class RwkvKeys(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RwkvRule(Recurrent):
-    """o = the state's answer to ``r``, after it took ``k``, ``v``, ``w``, ``a`` and ``keys``."""
+    """Update the state by ``w``, ``k``, ``v``, ``a``, ``keys``; then read it by ``r`` into ``o``.
+
+    Source of the formulas: ops/rwkv.py.
+    """
 
     heads: int
     size: int

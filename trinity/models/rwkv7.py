@@ -106,7 +106,9 @@ def _table(config: ModelConfig, values: Values) -> Table:
     hidden = config.hidden_size
 
     def second(name: str, kind: str) -> TableRow:
-        """Return a low-rank projection; GGUF's first layer has the rates' for the values'."""
+        """Return a low-rank projection. In GGUF's first layer the values' one, which is not used,
+        is a copy of the rates'.
+        """
         names = (f"attn.{name}_lora.lora.{kind}", f"attn.a_lora.lora.{kind}")
         return tensor(*dict.fromkeys(names))
 

@@ -14,6 +14,8 @@ from trinity.tokenizers.metadata import RECONVERT
 from trinity.tokenizers.vocabulary import NORMAL, Vocabulary
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
+# Bytes of a token; each position of a text is compared with tokens of so many lengths at most.
+_LONGEST = 512
 _CHARACTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
@@ -31,7 +33,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 class RwkvEncoder:
     """Converts text without special tokens to ids. Usable from several threads at once.
 
-    Raises TokenizerError if a byte has no token.
+    Raises TokenizerError if a byte has no token, and for a token of more than ``_LONGEST`` bytes.
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
@@ -45,6 +47,12 @@ class RwkvEncoder:
         if missing:
             raise TokenizerError(
                 f"tokenizer.ggml.tokens has no token for the byte {missing[0]}; {RECONVERT}"
+            )
+        longest = max(self._ids, key=len)
+        if len(longest) > _LONGEST:
+            raise TokenizerError(
+                f"tokenizer.ggml.tokens: the token {longest[:20]!r}... has {len(longest)} bytes; "
+                f"RWKV's have at most {_LONGEST}; {RECONVERT}"
             )
         # The lengths of tokens by their first two bytes, longest first.
         lengths: dict[bytes, set[int]] = defaultdict(set)

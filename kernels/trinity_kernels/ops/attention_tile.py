@@ -251,7 +251,7 @@ def _seen(ranges: int, first: int, last: int, start: int) -> tuple[int, int]:
 
 @inline
 def _shared(ranges: int, first: int, last: int, start: int) -> tuple[int, int]:
-    """The positions of a block that all queries see, without queries that see none.
+    """The positions of a block that all queries see; queries that see none are ignored.
 
     128 and 128 if there are no such positions.
     """

@@ -110,7 +110,7 @@ def token_shift(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
 
 @inline
 def _length(k: int, k_k: int, size: int) -> Any:
-    """The length of a head's K * K_K."""
+    """The Euclidean norm of the vector K * K_K of one head, at least 1e-12."""
     total = np.float32(0)
     for i in range(size):
         scaled = np.float32(get_f32(k + 4 * i) * get_f32(k_k + 4 * i))

@@ -240,6 +240,15 @@ def check_channel_scan(kernel: Kernel, level: str, tag: str) -> str | None:
     return _compare(compared(out), parts, expected, states)
 
 
+def _compare_kept(out: Array, expected: Array, found: Array, states: Array) -> str | None:
+    """Compare results, and states that are copies of inputs."""
+    error = differs(out, expected, 1e-5)
+    if error:
+        return error
+    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1:], states[1:], 0)
+    return f"in the state, {error}" if error else None
+
+
 def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare four taps with a bias."""
     op, count, k, taps = causal_conv, len(_POSITIONS), 37, 4
@@ -264,11 +273,7 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
         op.LAYER_OFFSET: _OFFSET,
     })  # fmt: skip
     del kept
-    error = differs(out, expected, 1e-5)
-    if error:
-        return error
-    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1:], states[1:], 0)
-    return f"in the state, {error}" if error else None
+    return _compare_kept(out, expected, found, states)
 
 
 def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
@@ -290,11 +295,7 @@ def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
         op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
     })  # fmt: skip
     del kept
-    error = differs(out, expected, 1e-5)
-    if error:
-        return error
-    error = differs(found[0, 0], states[0, 0], 0) or differs(found[1:], states[1:], 0)
-    return f"in the state, {error}" if error else None
+    return _compare_kept(out, expected, found, states)
 
 
 def check_rwkv_keys(kernel: Kernel, level: str, tag: str) -> str | None:

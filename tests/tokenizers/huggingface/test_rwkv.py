@@ -101,3 +101,10 @@ def test_tokens_that_are_missing_or_too_many(tmp_path: Path) -> None:
     edit_json(directory / "config.json", vocab_size=100)
     with pytest.raises(ConfigError, match="vocab_size"):
         keys_of(directory)
+
+
+def test_a_token_that_would_make_long_texts_slow(tmp_path: Path) -> None:
+    keys = keys_of(write(model_directory("llama-grouped", tmp_path), lines()))
+    keys["tokenizer.ggml.tokens"][260] = "ab" + "c" * 511
+    with pytest.raises(TokenizerError, match="has 513 bytes; RWKV's have at most 512"):
+        tokenizer_from_metadata(keys).encode("a")

@@ -61,7 +61,7 @@ def window_keys(config: ModelConfig, terms: WindowTerms | None) -> dict[str, obj
 
 
 def long_rope_keys(config: ModelConfig, values: Values) -> dict[str, object]:
-    """The type that llama.cpp needs to read the factors of frequencies, and the context of one."""
+    """Return LongRoPE's type and original context; llama.cpp reads its factors only with both."""
     if rope_type(values) not in LONG_ROPE:
         return {}
     key = "original_max_position_embeddings"

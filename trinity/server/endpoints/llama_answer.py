@@ -137,7 +137,7 @@ def named(model: Model, token: TokenLogprob) -> tuple[int, str, list[int]]:
 def settings(
     model: Model, options: Mapping[str, Any], body: LlamaParameters | None = None
 ) -> dict[str, Any]:
-    """The options that an answer had, in llama.cpp's words; those not given are the model's.
+    """The options of a request under llama.cpp's names; the model's defaults where it gave none.
 
     ``body`` is the request; without one, a request that gives nothing and is streamed.
     """
