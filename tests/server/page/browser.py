@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,17 +16,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class Recorder:
-    """An application that records requested paths and pauses before each chunk that it sends."""
+    """An application that records requested paths and can delay each chunk that it sends."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self.paths: list[str] = []
-        self.pause = 0.0
+        self.pause = 0.0  # seconds before each chunk
+        self.chunks: threading.Semaphore | None = None  # those that may be sent; None: all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def slowly(message: Message) -> None:
-            if self.pause and message["type"] == "http.response.body" and message.get("more_body"):
+            if message["type"] == "http.response.body" and message.get("more_body"):
                 await asyncio.sleep(self.pause)
+                while self.chunks and not self.chunks.acquire(blocking=False):
+                    await asyncio.sleep(0.005)
             await send(message)
 
         if scope["type"] == "http":

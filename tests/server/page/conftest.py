@@ -46,3 +46,4 @@ def page(loaded: Page) -> Iterator[Page]:
     with loaded.fresh():
         yield loaded
     loaded.server.pause = 0.0
+    loaded.server.chunks = None

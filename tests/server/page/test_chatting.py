@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from trinity.model import Model
 
 
 def test_an_answer_streams_and_is_kept(page: Page) -> None:
-    page.server.pause = 0.03
+    page.server.chunks = chunks = threading.Semaphore(1)
     page.say("Who was Prince Andrew?")
     seen = set()
     while page.run("return document.querySelector('#send').textContent") == "Stop":
         seen.update(page.texts("article.assistant .body"))
+        chunks.release()
+    page.server.chunks = None
     assert len(seen) > 3
     answer = page.texts("article.assistant .body")
     assert all(squashed(answer[0]).startswith(squashed(part)) for part in seen)
