@@ -178,17 +178,16 @@ def cases() -> Iterator[Case]:
     case.kept = [rows]
     yield case
 
-    x, mixed = rng.standard_normal((TOKENS, 77)).astype(np.float32), np.zeros((TOKENS, 77), "f4")
-    mu = rng.random(77).astype(np.float32)
+    x, mixed = rng.standard_normal((TOKENS, 77)).astype(np.float32), np.zeros((2, TOKENS, 77), "f4")
+    mu = rng.random((2, 77)).astype(np.float32)
     case = Case(op.token_shift, "none", 77, x, mixed)
+    outs = {op.OUTS: mixed[0], op.OUTS + 2: mixed[1]}
     case.values = {
-        op.X: at(x), op.X_STRIDE: x.strides[0], op.OUT: at(mixed), op.OUT_STRIDE: x.strides[0],
-        op.MU: at(mu), op.HEADS: 1, op.SIZE: 77, op.POSITIONS: at(case.positions),
-        op.TABLES: at(case.tables),
+        op.X: at(x), op.X_STRIDE: x.strides[0], **{slot: at(out) for slot, out in outs.items()},
+        **{slot + 1: out.strides[0] for slot, out in outs.items()}, op.MU: at(mu), op.PARTS: 2,
+        op.SIZE: 77, op.POSITIONS: at(case.positions), op.TABLES: at(case.tables),
     }  # fmt: skip
-    case.moving = {
-        op.X: x, op.OUT: mixed, op.POSITIONS: case.positions, op.TABLES: case.tables,
-    }  # fmt: skip
+    case.moving = {op.X: x, **outs, op.POSITIONS: case.positions, op.TABLES: case.tables}
     case.kept = [mu]
     yield case
 

@@ -215,14 +215,12 @@ class ChannelScan(Recurrent):
 
 @dataclass(frozen=True, slots=True)
 class TokenShift(Recurrent):
-    """out = x + (x of the token before - x) * row ``part`` of the weight's ``parts`` rows."""
+    """Each of ``outs`` = x + (x of the token before - x) * its row of the weight."""
 
     x: str
-    out: str
+    outs: tuple[str, ...]
     weight: str
     width: int
-    part: int = 0
-    parts: int = 1
 
     @property
     def state_width(self) -> int:
@@ -231,11 +229,12 @@ class TokenShift(Recurrent):
 
     def buffers(self) -> Widths:
         """The number of values per row of each buffer."""
-        return {self.x: self.width, self.out: self.width}
+        return dict.fromkeys((self.x, *self.outs), self.width)
 
     def weights(self) -> Shapes:
         """Shape of the weight."""
-        return {self.weight: (self.parts, 1, 1, self.width) if self.parts > 1 else (self.width,)}
+        several = (len(self.outs), 1, 1) if len(self.outs) > 1 else ()
+        return {self.weight: (*several, self.width)}
 
 
 @dataclass(frozen=True, slots=True)

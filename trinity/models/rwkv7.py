@@ -34,10 +34,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         values.append(Product("time_mix_v1", "v_latent", config.value_rank))
     return [
         blocks.norm(config, "x", "attn_norm", "h", kind="layer"),
-        *(
-            TokenShift("h", f"x{name}", "time_mix_lerp_fused", hidden, part, len(shifts))
-            for part, name in enumerate(shifts)
-        ),
+        TokenShift("h", tuple(f"x{name}" for name in shifts), "time_mix_lerp_fused", hidden),
         _linear(hidden, "xr", "r", "receptance", hidden),
         _linear(hidden, "xk", "k", "key", hidden),
         Linear("xv", hidden, tuple(values)),
@@ -50,7 +47,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         RwkvOutput(heads, size, gated, _NORM_EPS),
         Linear("o", hidden, (Product("time_mix_output", "x", hidden),), add=True),
         blocks.norm(config, "x", "attn_norm_2", "h", kind="layer"),
-        TokenShift("h", "xk", "channel_mix_lerp_k", hidden),
+        TokenShift("h", ("xk",), "channel_mix_lerp_k", hidden),
         Linear("xk", hidden, (Product("channel_mix_key", "gate", width),)),
         Gated("relu2", width, up=""),
         Linear("gate", width, (Product("channel_mix_value", "x", hidden),), add=True),

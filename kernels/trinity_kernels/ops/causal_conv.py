@@ -15,9 +15,9 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_i32, get_i64, set_f32, slots_of
+from trinity_kernels.memory import fma_f32, get_f32, get_i64, set_f32, slots_of
 from trinity_kernels.ops.activation import silu, silu_vector
-from trinity_kernels.ops.state import state_after, state_before
+from trinity_kernels.ops.state import own_values, states_around
 from trinity_kernels.record import ROWS
 from trinity_kernels.tags import chosen, per_level
 
@@ -104,16 +104,8 @@ def causal_conv(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
     tokens = get_i64(get_i64(record + 8 * ROWS))
     weight, bias, k = slots_of(record, (WEIGHT, BIAS, K))
     taps, tables, offset = slots_of(record, (TAPS, TABLES, LAYER_OFFSET))
-    units = (k + 15) // 16
-    first = min(units * thread // threads * 16, k)
-    last = min(units * (thread + 1) // threads * 16, k)
+    first, last = own_values(k, thread, threads)
     for t in range(tokens):
-        position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-        old = 0
-        if position != 0:
-            old = state_before(tables, t, position, offset)
+        old, new = states_around(tables, get_i64(record + 8 * POSITIONS), t, offset)
         x = get_i64(record + 8 * X) + t * get_i64(record + 8 * STRIDE)
-        _token(
-            isa, qt, x, weight, bias, k, taps, old, state_after(tables, t, position, offset),
-            first, last,
-        )  # fmt: skip
+        _token(isa, qt, x, weight, bias, k, taps, old, new, first, last)

@@ -1,9 +1,11 @@
 """RWKV 7: a token mixed with the one before it, and a state with a decay for each key.
 
 Shapes: a buffer is M rows of float32 with a stride of its own, of K values or of HEADS * SIZE; the
-weights W0, A0, V0, K_K, K_A, R_K, NORM and NORM_BIAS are HEADS * SIZE float32, MU is K float32.
+weights W0, A0, V0, K_K, K_A, R_K, NORM and NORM_BIAS are HEADS * SIZE float32, MU is PARTS rows of
+SIZE float32.
 
-    token_shift   OUT = X + (the token before's X - X) * MU; before position 0 there are zeros
+    token_shift   for each of PARTS outputs: OUT = X + (the token before's X - X) * its row of MU;
+                  before position 0 there are zeros
     rwkv_keys     in place, with a = sigmoid(A + A0) and n = K * K_K / |K * K_K| for each head:
                   W = exp(-exp(-1/2) sigmoid(W + W0)), K = K + K * K_A * (a - 1), A = n * a,
                   KEYS = n; V = V + (FIRST - V) * sigmoid(MIX + V0), or FIRST = V if MIX is 0
@@ -26,13 +28,13 @@ import numpy as np
 
 from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
-from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i32, get_i64, set_f32, slots_of
+from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32, sigmoid_f32
 from trinity_kernels.ops.state import (
+    own_values,
     read_column,
     read_columns,
-    state_after,
-    state_before,
+    states_around,
     states_of,
 )
 from trinity_kernels.record import ROWS
@@ -40,9 +42,10 @@ from trinity_kernels.scalars import positive
 from trinity_kernels.tags import per_level
 
 POSITIONS, TABLES, LAYER_OFFSET, HEADS, SIZE = range(3, 8)
-# token_shift
-X, X_STRIDE, OUT, OUT_STRIDE, MU = range(8, 13)
-# The others; OUT is above.
+X, X_STRIDE, OUT, OUT_STRIDE = range(8, 12)
+# token_shift: PARTS buffers from OUTS on, each an address and a stride; SIZE values in a row
+MU, PARTS, OUTS = range(12, 15)
+# The others
 R, R_STRIDE, W, W_STRIDE, K, K_STRIDE, V, V_STRIDE, A, A_STRIDE, KEYS, KEYS_STRIDE = range(13, 25)
 # rwkv_keys, which has no R, positions and tables
 FIRST, FIRST_STRIDE, MIX, MIX_STRIDE = R, R_STRIDE, X, X_STRIDE
@@ -55,35 +58,38 @@ _LEAST = np.float32(1e-12)
 
 
 @inline
-def _shift_one_by_one(x: int, out: int, mu: int, old: int, new: int, first: int, last: int) -> None:
+def _row(record: int, slot: int, token: int, head: int) -> int:
+    """The address of a token's head in a buffer, whose stride is in the next slot."""
+    stride = get_i64(record + 8 * slot + 8)
+    return int(get_i64(record + 8 * slot) + token * stride + head)
+
+
+@inline
+def _shift_one_by_one(x: int, out: int, mu: int, old: int, first: int, last: int) -> None:
     for i in range(first, last):
         present = get_f32(x + 4 * i)
         before = np.float32(0)
         if old != 0:
             before = get_f32(old + 4 * i)
-        set_f32(new + 4 * i, present)
         mixed = np.float32(np.float32(before - present) * get_f32(mu + 4 * i))
         set_f32(out + 4 * i, np.float32(mixed + present))
 
 
-def _shift(isa: Any, x: int, out: int, mu: int, old: int, new: int, first: int, last: int) -> None:
+def _shift(isa: Any, x: int, out: int, mu: int, old: int, first: int, last: int) -> None:
     """Mix some values of a token; ``old`` is 0 at the first position."""
-    _shift_one_by_one(x, out, mu, old, new, first, last)
+    _shift_one_by_one(x, out, mu, old, first, last)
 
 
-def _shift_vector(
-    isa: Any, x: int, out: int, mu: int, old: int, new: int, first: int, last: int
-) -> None:
+def _shift_vector(isa: Any, x: int, out: int, mu: int, old: int, first: int, last: int) -> None:
     whole = first + (last - first) // 16 * 16
     for i in range(first, whole, 16):
         present = simd.load_f32x16(x + 4 * i)
         before = simd.splat_f32x16(_ZERO)
         if old != 0:
             before = simd.load_f32x16(old + 4 * i)
-        simd.store_f32x16(new + 4 * i, present)
         mixed = (before - present) * simd.load_f32x16(mu + 4 * i)
         simd.store_f32x16(out + 4 * i, mixed + present)
-    _shift_one_by_one(x, out, mu, old, new, whole, last)
+    _shift_one_by_one(x, out, mu, old, whole, last)
 
 
 per_level(_shift_vector)(_shift)
@@ -91,21 +97,18 @@ per_level(_shift_vector)(_shift)
 
 @kernel
 def token_shift(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
-    """See the module; a thread has some values of all tokens. HEADS * SIZE is K."""
+    """See the module; a thread has some values of all tokens. The state is the newest X."""
     tokens = get_i64(get_i64(record + 8 * ROWS))
-    heads, size, mu, tables, offset = slots_of(record, (HEADS, SIZE, MU, TABLES, LAYER_OFFSET))
-    k = heads * size
-    units = (k + 15) // 16
-    first = min(units * thread // threads * 16, k)
-    last = min(units * (thread + 1) // threads * 16, k)
+    size, mu, parts, tables, offset = slots_of(record, (SIZE, MU, PARTS, TABLES, LAYER_OFFSET))
+    first, last = own_values(size, thread, threads)
     for t in range(tokens):
-        position = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t))
-        old = 0
-        if position != 0:
-            old = state_before(tables, t, position, offset)
-        x = get_i64(record + 8 * X) + t * get_i64(record + 8 * X_STRIDE)
-        out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
-        _shift(isa, x, out, mu, old, state_after(tables, t, position, offset), first, last)
+        old, new = states_around(tables, get_i64(record + 8 * POSITIONS), t, offset)
+        x = _row(record, X, t, 0)
+        for part in range(parts):
+            out = _row(record, OUTS + 2 * part, t, 0)
+            _shift(isa, x, out, mu + 4 * part * size, old, first, last)
+        for i in range(first, last):
+            set_f32(new + 4 * i, get_f32(x + 4 * i))
 
 
 @inline
@@ -116,13 +119,6 @@ def _length(k: int, k_k: int, size: int) -> Any:
         scaled = np.float32(get_f32(k + 4 * i) * get_f32(k_k + 4 * i))
         total = np.float32(total + np.float32(scaled * scaled))
     return max(np.float32(np.sqrt(total)), _LEAST)
-
-
-@inline
-def _row(record: int, slot: int, token: int, head: int) -> int:
-    """The address of a token's head in a buffer, whose stride is in the next slot."""
-    stride = get_i64(record + 8 * slot + 8)
-    return int(get_i64(record + 8 * slot) + token * stride + head)
 
 
 @kernel

@@ -47,6 +47,27 @@ def state_before(tables: int, row: int, position: int, offset: int) -> int:
 
 
 @inline
+def own_values(count: int, thread: int, threads: int) -> tuple[int, int]:
+    """The first value of a thread's part of ``count`` values, and its end, in groups of 16."""
+    units = (count + 15) // 16
+    first = min(units * thread // threads * 16, count)
+    return first, min(units * (thread + 1) // threads * 16, count)
+
+
+@inline
+def states_around(tables: int, positions: int, row: int, offset: int) -> tuple[int, int]:
+    """The addresses of the states before and after a row's token.
+
+    The first is 0 at position 0, where there is no state.
+    """
+    position = int(get_i32(positions + 4 * row))
+    new = state_after(tables, row, position, offset)
+    if position > 0:
+        return state_before(tables, row, position, offset), new
+    return 0, new
+
+
+@inline
 def _clear(state: int, count: int) -> None:
     """Set ``count`` float32 to zero."""
     for i in range(count):
@@ -59,10 +80,9 @@ def states_of(tables: int, positions: int, row: int, offset: int, keys: int) -> 
 
     At position 0 both are the new state, which is set to zeros.
     """
-    position = int(get_i32(positions + 4 * row))
-    new = state_after(tables, row, position, offset)
-    if position > 0:
-        return state_before(tables, row, position, offset), new
+    old, new = states_around(tables, positions, row, offset)
+    if old != 0:
+        return old, new
     _clear(new, COLUMNS * keys)
     return new, new
 

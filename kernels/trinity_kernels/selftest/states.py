@@ -277,25 +277,27 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
 
 
 def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
-    """Mix each token with the one before it."""
+    """Mix each token with the one before it, in two ways."""
     op, count, k = rwkv, len(_POSITIONS), 37
     rng = random_numbers()
-    x, mu = rng.standard_normal((count, k)).astype(np.float32), rng.random(k).astype(np.float32)
+    x = rng.standard_normal((count, k)).astype(np.float32)
+    mu = rng.random((2, k)).astype(np.float32)
     parts = rng.standard_normal((3, 2, _OFFSET // 4 + k)).astype(np.float32)
     tables, kept = _tables(parts)
-    found, out = parts[:, :, _OFFSET // 4 :], np.zeros_like(x)
-    states, expected = found.copy(), np.zeros(x.shape)
+    found, outs = parts[:, :, _OFFSET // 4 :], np.zeros((2, count, k), np.float32)
+    states, expected = found.copy(), np.zeros(outs.shape)
     for t, position in enumerate(_POSITIONS.tolist()):
         old = states[_BEFORE[t]] if position else np.zeros(k)
-        expected[t] = x[t] + (old.astype(np.float64) - x[t]) * mu
+        expected[:, t] = x[t] + (old.astype(np.float64) - x[t]) * mu
         states[_AFTER[t]] = x[t]
     run_kernel(kernel, level, tag, count, {
-        op.X: at(x), op.X_STRIDE: x.strides[0], op.OUT: at(out), op.OUT_STRIDE: out.strides[0],
-        op.MU: at(mu), op.HEADS: 1, op.SIZE: k, op.POSITIONS: at(_POSITIONS),
-        op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+        op.X: at(x), op.X_STRIDE: x.strides[0], op.MU: at(mu), op.PARTS: 2, op.SIZE: k,
+        **{op.OUTS + 2 * part: at(out) for part, out in enumerate(outs)},
+        **{op.OUTS + 2 * part + 1: out.strides[0] for part, out in enumerate(outs)},
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
     })  # fmt: skip
     del kept
-    return _compare_kept(out, expected, found, states)
+    return _compare_kept(outs, expected, found, states)
 
 
 def check_rwkv_keys(kernel: Kernel, level: str, tag: str) -> str | None:

@@ -38,10 +38,12 @@ def _rows(writer: RecordWriter, buffers: Mapping[str, int]) -> dict[int, int]:
 
 def write_shift(writer: RecordWriter, shift: TokenShift) -> None:
     """A token mixed with the one before it."""
-    rows = writer.vector(shift.weight, shift.parts * shift.width)
+    parts = len(shift.outs)
+    outs = {name: op.OUTS + 2 * part for part, name in enumerate(shift.outs)}
     writer.record(op.token_shift, "none", {
-        **_rows(writer, {shift.x: op.X, shift.out: op.OUT}), **_state(writer, shift),
-        op.MU: rows + 4 * shift.part * shift.width, op.HEADS: 1, op.SIZE: shift.width,
+        **_rows(writer, {shift.x: op.X, **outs}), **_state(writer, shift),
+        op.MU: writer.vector(shift.weight, parts * shift.width), op.PARTS: parts,
+        op.SIZE: shift.width,
     })  # fmt: skip
 
 
