@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import trinity
 from trinity.cli.application import application
-from trinity.runtime.inbox import Inbox
+from trinity.runtime.scheduling.inbox import Inbox
 from trinity.runtime.scoring import Likelihoods
 
 REFERENCE = Path(__file__).parent / "data" / "demo_chat_reference.json"

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import trinity
 from tests.matrix import some
 from trinity.cli.application import application
-from trinity.runtime.inbox import Inbox
 from trinity.runtime.perplexity import cut_windows
+from trinity.runtime.scheduling.inbox import Inbox
 from trinity.runtime.scoring import Likelihoods
 from trinity_kernels.isa import available_levels
 

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from trinity.config import ModelConfig
 from trinity.model import Model
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
-from trinity.runtime.inbox import Inbox
 from trinity.runtime.interface import Engine, Rows
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
@@ -22,8 +20,10 @@ from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.pages.page import COMMON, Domain
 from trinity.runtime.pages.page_layout import PartSizes, Window
 from trinity.runtime.pages.page_pool import PagePool
-from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling.sampling_params import SamplingParams
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import Inbox
+from trinity.runtime.scheduling.request_state import RequestState
 from trinity_kernels.ops.kv_layout import PAGE
 
 UNK, BOS, EOS, FIRST_BYTE = 0, 1, 2, 3

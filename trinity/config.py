@@ -37,7 +37,7 @@ class Key:
         self.keys = keys  # without the architecture; files may have any of them
         self.low, self.high = low, high  # both included
         self.hf = hf  # names that old files use instead
-        self.name = name  # what messages call the field; "": its name
+        self.name = name  # its name in messages; "": the field's name
         # The value of a small model, which tests and `nearest` use; a field that a family needs
         # has one. A tuple is repeated for the layers.
         self.example = example

@@ -13,10 +13,10 @@ from trinity.errors import InputError
 from trinity.formats.text_rules import NO_RULES, TextRules, text_rules
 from trinity.model_defaults import pooling_of
 from trinity.runtime.chat_format import ChatFormat
-from trinity.runtime.client import Client
-from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling, PoolingOptions, pooled, stacked
+from trinity.runtime.scheduling.client import Client
+from trinity.runtime.scheduling.inbox import AsyncInbox, Inbox
 from trinity.runtime.text_heads import TextHeads
 from trinity.runtime.texts import Pairs, TextReader, Texts, cut_notice
 

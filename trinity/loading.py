@@ -114,8 +114,8 @@ def _draft_with(
     from trinity.formats.configuration import check_is_model
     from trinity.models import check_architecture
     from trinity.providers import open_weights
-    from trinity.runtime.draft_model import DraftModel, check_same_vocabulary
     from trinity.runtime.engine_building import build_engine
+    from trinity.runtime.speculation.draft_model import DraftModel, check_same_vocabulary
 
     assert options.draft_model is not None
     path = options.draft_model

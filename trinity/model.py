@@ -19,23 +19,23 @@ from trinity.formats.defaults import NO_DEFAULTS, ChatTemplate, Defaults
 from trinity.model_defaults import checked_defaults
 from trinity.options.checks import check_integer
 from trinity.runtime.chat_format import ChatFormat
-from trinity.runtime.chat_options import ChatOptions, PromptOptions, split_options
-from trinity.runtime.client import AsyncAnswers, Client
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion
-from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.interface import Engine
-from trinity.runtime.options import Cancel, GenerationOptions, Request
+from trinity.runtime.options import Request, split_options
 from trinity.runtime.paging import give_back_heap
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.prompts import Messages, checked_ids, prompt_ids
 from trinity.runtime.sampling.logprobs import TokenLogprob
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.client import AsyncResponses, Client
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import AsyncInbox
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.formats import WeightProvider
     from trinity.images.encoder import ImageEncoder
+    from trinity.runtime.options import Cancel, ChatOptions, GenerationOptions, PromptOptions
     from trinity.runtime.pages.page import AdapterWeights
     from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.text_scorer import TextScorer
@@ -168,7 +168,7 @@ class Model:
 
     @property
     def client(self) -> Client:
-        """What submits checked requests to the engine thread."""
+        """Submits checked requests to the engine thread."""
         return self._client
 
     @overload
@@ -281,7 +281,7 @@ class Model:
     async def asubmit(
         self, prompts: Sequence[str | Sequence[int]], *, n: int = 1, whole: bool = False,
         **options: Unpack[GenerationOptions],
-    ) -> AsyncAnswers:  # fmt: skip
+    ) -> AsyncResponses:  # fmt: skip
         """Submit ``n`` completions of each prompt; they run when this returns. For asyncio.
 
         The result yields pairs (index, chunk), where the index is that of the prompt times ``n``
@@ -292,7 +292,7 @@ class Model:
         check_integer("n", n, low=1)
         request, inbox = self._request(options), AsyncInbox()
 
-        def prepared() -> AsyncAnswers:
+        def prepared() -> AsyncResponses:
             ids = [self._prompt_ids(prompt, request) for prompt in prompts]
             return self.prepared(ids, inbox, n=n, whole=whole, **options)
 
@@ -303,7 +303,7 @@ class Model:
     def prepared(
         self, prompts: Sequence[list[int]], inbox: AsyncInbox, *, n: int = 1, whole: bool = False,
         **options: Unpack[GenerationOptions],
-    ) -> AsyncAnswers:  # fmt: skip
+    ) -> AsyncResponses:  # fmt: skip
         """As ``asubmit`` for checked token ids, to be called in a thread.
 
         The event loop creates ``inbox`` and calls ``submit`` of the result. Raises: as

@@ -17,13 +17,13 @@ from pathlib import Path
 from trinity_kernels.whole_file import check_writable, remove_abandoned
 
 _PACKAGE = Path(__file__).parent
-# What keeps compiled code from being kept; the second is whether it was told.
+# Why compiled code cannot be stored, and whether the user was told.
 _problem: tuple[str, bool] | None = None
 
 
 @cache
 def compiler_digest() -> str:
-    """A digest of the versions of all that compiles, none of which is imported."""
+    """A digest of the versions of Python and the compiler's packages, which are not imported."""
     digest = hashlib.sha256(sys.version.encode())
     for package in ("numba", "llvmlite"):
         digest.update(_version(package))
@@ -31,7 +31,7 @@ def compiler_digest() -> str:
 
 
 def _version(package: str) -> bytes:
-    """What says a package's version; empty if it is not installed."""
+    """A package's version, or the file that contains it; empty if it is not installed."""
     spec = importlib.util.find_spec(package)
     if spec is None:
         return b""

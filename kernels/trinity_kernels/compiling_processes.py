@@ -1,8 +1,8 @@
 """Kernels compiled by child processes: several at a time, and none keeps the compiler's memory.
 
 The children write the code into the user's cache, where this process finds it. A process that
-compiles never gives memory back, so a child that uses more than MOST_MEMORY ends and another one
-goes on.
+compiles never gives memory back, so a child that uses more than MOST_MEMORY ends, and a new one
+continues.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def available() -> bool:
 def compile_apart(
     wanted: list[Wanted], progress: Callable[[str], None], workers: int = WORKERS
 ) -> None:
-    """Compile in ``workers`` processes at a time, every second of which begins at the end.
+    """Compile in ``workers`` processes at a time; every second one starts at the end of the list.
 
-    So kernels of one level, which share most of their code, come after each other in a process.
+    A process therefore compiles kernels of one level in a row, which share most of their code.
 
     Raises: CalledProcessError or OSError where a process fails.
     """

@@ -43,7 +43,9 @@ def test_speculation_can_be_turned_off(
     run: Run, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count()  # every step costs the same: proposals are worth it
-    monkeypatch.setattr("trinity.runtime.engine_loop.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "trinity.runtime.scheduling.engine_loop.perf_counter", lambda: float(next(clock))
+    )
     engine.says("round and " * 9, after=3)
     answers, steps = [], []
     for option in ("--speculate", "--no-speculate"):

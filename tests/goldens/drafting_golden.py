@@ -24,7 +24,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qw
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
-from tests.runtime.drafting_model import (  # noqa: E402
+from tests.runtime.speculation.drafting_model import (  # noqa: E402
     LENGTHS,
     MODELS,
     PROMPT,

@@ -42,8 +42,8 @@ def test_sizes_are_those_of_transformers(size: tuple[int, int], expected: tuple[
 
 def test_rows_of_an_image_see_each_other_in_layers_with_a_window() -> None:
     step = Step(8, windows={0, 4}, only_windowed=True)
-    step.place(0, 0, 8)
-    step.join([ImageRows(2, np.zeros((4, 1), np.float32), both_ways=True)], 0, 0, 8)
+    step.set_positions(0, 0, 8)
+    step.place_images([ImageRows(2, np.zeros((4, 1), np.float32), both_ways=True)], 0, 0, 8)
     assert step.lasts.tolist() == [0, 1, 5, 5, 5, 5, 6, 7]
     assert step.lasts_of_whole.tolist() == list(range(8))
 

@@ -19,7 +19,7 @@ from tests.toy_model import BOS, ToyEngine, ids_of, toy_model, used_bytes
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.runtime.interface import Rows
 from trinity.runtime.pooling import Pooling
-from trinity.runtime.sequence import LAST
+from trinity.runtime.scheduling.sequence import LAST
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls", "last")
 

@@ -16,11 +16,11 @@ from trinity.formats import GGUFProvider
 from trinity.formats.gguf_writer import GGUFWriter
 from trinity.quantization.quantization import quantize
 from trinity.runtime import engine_building as module
-from trinity.runtime import speculation_budget
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
 from trinity.runtime.pages import slot_file
 from trinity.runtime.pages.page import Domain
+from trinity.runtime.speculation import budget as speculation_budget
 from trinity_kernels.ops.kv_layout import PAGE
 
 FAMILIES = ("falcon_h1", "granitehybrid", "lfm2_moe", "nemotron_h_moe", "qwen3_5", "qwen3_next")

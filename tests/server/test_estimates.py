@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tests.server.asgi import Asked
 from tests.server.conftest import MakeApp
 from trinity.runtime.generation import Timings
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 from trinity.server.served import LONGEST, Estimates
 
 PATH = "/v1/completions"

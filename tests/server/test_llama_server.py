@@ -16,7 +16,7 @@ from tests.server.conftest import LIMIT, MakeApp
 from trinity.errors import InputError
 from trinity.model import Model
 from trinity.runtime.generation import Timings
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 from trinity.server.app import make_app
 from trinity.server.metrics import LlamaMetrics
 from trinity.server.models import Models

@@ -87,7 +87,7 @@ def for_typer(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(ended.code) from None
 
     parameters = [CONTEXT, *map(_of_typer, parameters_of(command))]
-    # What typer reads.
+    # The parameters as typer reads them.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

@@ -137,7 +137,7 @@ def generate(
         echoed = {"prompt": text} if echo else {}
         put(json_line({**named, **echoed, **as_object(completion)}))
     if not quiet:
-        say(figures(completion))
+        say(statistics(completion))
     if cancel.is_set():
         raise Exit(INTERRUPTED)
 
@@ -195,7 +195,7 @@ def timings_object(timings: Timings) -> dict[str, object]:
     }
 
 
-def figures(completion: Completion) -> str:
+def statistics(completion: Completion) -> str:
     """Return one line of statistics."""
     timings = completion.timings
     cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""

@@ -1,4 +1,4 @@
-"""What a command declares about its command line, without importing typer."""
+"""Declares the arguments and flags of a command, without importing typer."""
 
 from __future__ import annotations
 

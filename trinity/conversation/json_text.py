@@ -26,7 +26,7 @@ class JsonReader:
     strings, within which there are no escapes.
     """
 
-    colons: tuple[str, ...] = (":",)  # what follows a key after a comma
+    colons: tuple[str, ...] = (":",)  # the separators after a key that follows a comma
 
     def __init__(
         self, cursor: Cursor, give: Give, ends: tuple[str, ...] = (), quote: str = ""

@@ -15,7 +15,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 
 
 class Reading:
-    """What dialects parse calls with.
+    """The text of a response so far, from which dialects parse calls.
 
     ``bare``: a call may begin a response without a delimiter. ``forced``: a response consists of
     calls only. ``cut``: the text ended within a call's arguments, which were completed.

@@ -62,7 +62,7 @@ def read_experts(reader: ConfigReader, num_layers: int) -> ExpertConfig | None:
 
 
 def _limits(reader: ConfigReader, name: str, num_layers: int) -> tuple[float, ...]:
-    """Return each layer's limit, of which a file may have one for all; () if there is none."""
+    """Return each layer's limit; a file may have one limit for all layers. () if there is none."""
     values = reader.value(name, default=0.0)
     if not isinstance(values, np.ndarray):
         limit = reader.real_or_none(name)

@@ -1,4 +1,4 @@
-"""The keys of a GGUF file of which only the beginning is available."""
+"""The keys of a GGUF file, read from its beginning alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _CONDITIONS = ("if", "not")  # closing their schemas would make them exclude les
 _OWN = ("properties", "patternProperties")
 # A schema with one of these decides itself which other properties are allowed.
 _SAYS = ("additionalProperties", "unevaluatedProperties", "const", "enum", "propertyNames")
-# What a schema without a type means if it has one of these keywords, in llama.cpp's order.
+# The type of a schema without a type that has one of these keywords, in llama.cpp's order.
 _IMPLIED = (
     ("object", (*_OWN, "additionalProperties")),
     ("array", ("items", "prefixItems")),

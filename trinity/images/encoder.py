@@ -26,7 +26,7 @@ from trinity.runtime.image_rows import ImageRows, PromptIds, row_ids
 from trinity.runtime.interface import Engine
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.records.recorder import Recorder
-from trinity.runtime.sequence import check_context
+from trinity.runtime.scheduling.sequence import check_context
 from trinity_kernels.team import Team, TeamError
 
 KEPT_BYTES = 128 << 20  # of the rows of recent images
@@ -87,12 +87,12 @@ class ImageEncoder:
 
     @property
     def mark(self) -> str:
-        """What the model's chat templates write for an image."""
+        """The text that the model's chat templates write for an image."""
         return self.family.mark
 
     @property
     def joint(self) -> str:
-        """What is between an image and other parts in chat templates that read only text."""
+        """The text between an image and other parts in chat templates that read only text."""
         return self.family.joint
 
     def prompt(

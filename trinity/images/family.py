@@ -1,4 +1,4 @@
-"""What a file of a family of vision models declares."""
+"""The declarations in the file of a family of vision models."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ImageFamily:
     name: str
     # The classes of transformers.
     class_names: tuple[str, ...]
-    # What chat templates write for an image.
+    # The text that chat templates write for an image.
     mark: str
     # How an image is cut into squares: a name in ``cutting.CUTS``.
     cut: Literal[
@@ -83,12 +83,12 @@ class ImageFamily:
     # The values of GGUF files without a key.
     usual_merge: int | None
     usual_settings: ImageSettings
-    # What is between an image and the parts of a message around it if a chat template reads only
+    # The text between an image and the parts of a message around it if a chat template reads only
     # text.
     joint: str = ""
     # The text before an image with its number in the prompt, {}; settings say whether it is there.
     number: str = ""
-    # What chat templates write around the mark, if ``texts`` does not have it.
+    # The text that chat templates write around the mark, if ``texts`` does not have it.
     around: tuple[str, str] = ("", "")
     # The rows of an image's squares in the text, of which -1 is the row of v.image_newline; None:
     # all in their order, with ``texts`` between those of squares.
@@ -103,9 +103,9 @@ class ImageFamily:
     line_break: str = ""
     # GGUF's key of ``merge``, after "clip.vision.".
     merge_key: str = "projector.scale_factor"
-    # What config.json says of the tower, with the usual names; from vision_config and the whole.
+    # The tower's configuration with the usual names, from vision_config and all of config.json.
     vision: Callable[[Values, Values], Values] = lambda vision, config: vision
-    # What the image processor's file says, with the usual names; from the file and config.json.
+    # The image processor's settings with the usual names, made from its file and config.json.
     processor: Callable[[Values, Values], Values] = lambda processor, config: processor
     # The positions of patches: a table for one square, a table that is resized to each image (by
     # ``resized_table``, ``smoothed_table`` or ``nearest_table``), a table for columns and one for
@@ -167,7 +167,7 @@ class ImageFamily:
     # Whether the rows of a square see each other, whatever their order: the text model's
     # configuration, and config.json if there is one.
     both_ways: Callable[[ModelConfig, Values | None], bool] = lambda text, values: False
-    # What the text model multiplies an image's rows by.
+    # The factor by which the text model multiplies an image's rows.
     row_scale: Callable[[ModelConfig], float] = lambda text: 1.0
     # Names of tensors that a checkpoint may have, in GGUF and in the class.
     optional: Mapping[str, str] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from trinity.images.tower_config import RESAMPLER_HEAD, TowerConfig
 from trinity.images.tower_weights import TowerWeights
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.recorder import Heads, Pages, RecordedPlan, Recorder, RowBuffer
-from trinity.runtime.records.rows_view import RowsView
 
 _EPS = 1e-6
 _THETA = 10000.0

@@ -34,8 +34,8 @@ from trinity.images.resampler import ImageResampler
 from trinity.images.tower_config import Norm, TowerConfig
 from trinity.images.tower_weights import NO_LIMITS, TowerWeights
 from trinity.runtime.records.full_attention import FullAttention
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.recorder import EPS, Heads, RecordedPlan, Recorder, RowBuffer
-from trinity.runtime.records.rows_view import RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels.team import Team
 

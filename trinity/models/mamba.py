@@ -40,7 +40,7 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-# What the configurations lack: these models have no limit of the context, and no attention.
+# Values that the configurations lack: these models have neither a context limit nor attention.
 _ABSENT: dict[str, object] = {
     "num_attention_heads": 1,
     "intermediate_size": 1,

@@ -1,4 +1,4 @@
-"""What an ingress and a replica send each other."""
+"""The messages between an ingress and a replica."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Resumption:
         self._request = request
         self._ids: list[int] = []
         self._characters = 0
-        self._skipped_ids = self._skipped_characters = 0  # what the replica will send again
+        self._skipped_ids = self._skipped_characters = 0  # the part that the replica sends again
 
     @property
     def begun(self) -> bool:

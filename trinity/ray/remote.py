@@ -20,14 +20,14 @@ from trinity.model import Model
 from trinity.model_defaults import checked_defaults
 from trinity.models import find_architecture
 from trinity.ray.calls import Generation, Resumption, prefixes_of
-from trinity.runtime.client import Client
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Timings
-from trinity.runtime.inbox import Collector, Sink
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.sampling.active_samplers import keeps_state
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.client import Client
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import Collector, Sink
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.errors import ApiError
 from trinity.tokenizers import tokenizer_from_metadata
@@ -169,9 +169,9 @@ def can_resume(request: Request) -> bool:
 class RemoteClient(Client):
     """Makes the streams of a model's requests."""
 
-    def _answer(self, ids: list[int], request: Request, sink: Sink) -> Any:
+    def _request_state(self, ids: list[int], request: Request, sink: Sink) -> Any:
         # Checks the request, so that a bad one is refused before its response begins.
-        super()._answer(ids, request, sink)
+        super()._request_state(ids, request, sink)
         return RemoteStream(ids, request, sink)
 
 

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from trinity.runtime.generation import Chunk, joined
-from trinity.runtime.inbox import AsyncInbox
+from trinity.runtime.scheduling.inbox import AsyncInbox
 
 
 class SlicedInbox(AsyncInbox):

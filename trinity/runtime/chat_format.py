@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.errors import InputError, TokenizerError, UnsupportedError, about
 from trinity.formats.defaults import ChatTemplate, Defaults
 from trinity.options.keywords import unknown_keyword
-from trinity.runtime.chat_options import PromptOptions
+from trinity.runtime.options import PromptOptions
 from trinity.runtime.prompts import Messages, check_length
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ class ImagePrompts(Protocol):
 
     @property
     def mark(self) -> str:
-        """What the model's chat templates write for an image."""
+        """The text that the model's chat templates write for an image."""
         ...
 
     @property
     def joint(self) -> str:
-        """What is between an image and other parts in chat templates that read only text."""
+        """The text between an image and other parts in chat templates that read only text."""
         ...
 
     def prompt(

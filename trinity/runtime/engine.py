@@ -37,10 +37,10 @@ from trinity_kernels.team import Team, TeamError
 if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
     from trinity.runtime.channel_squares import ChannelSquares
-    from trinity.runtime.draft_model import DraftModel
-    from trinity.runtime.drafting import Drafter
     from trinity.runtime.profile import OperationTime
     from trinity.runtime.sketched_head import SketchedHead
+    from trinity.runtime.speculation.draft_model import DraftModel
+    from trinity.runtime.speculation.drafting import Drafter
 
 DECODE_ROWS = 16  # rows of a step that costs little more than a step of one row
 OUTPUT_ROWS = 16  # rows that the output head computes at once
@@ -149,8 +149,8 @@ class CPUEngine(Emptied):
         ids, positions = self._input.take(batch, self.pool)
         if positions > self._parts.builder.reached:
             self._parts.builder.reach(positions)
-        if self._step.places:
-            self._parts.builder.mix(self._step.places)
+        if self._step.image_places:
+            self._parts.builder.mix(self._step.image_places)
         out = self._logits(out)
         adapted = self._begin_adapters(batch)
         if any(rows.images for rows in batch):

@@ -162,7 +162,7 @@ def _parts(
     into = [buffers.rows(table.buffer, table.width) for table in tables]
     drafter = None
     if decoder.drafting and heads:
-        from trinity.runtime.drafting import Drafter
+        from trinity.runtime.speculation.drafting import Drafter
 
         few = min(DECODE_ROWS, rows)
         drafter = Drafter(builder, buffers, step, heads[0], embeddings[0], few)

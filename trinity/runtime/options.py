@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict, Unpack, cast
 
 from trinity.errors import InputError
 from trinity.options.adapter_files import LARGEST_SCALE
@@ -16,6 +16,9 @@ from trinity.runtime.pages.page import Domain
 from trinity.runtime.sampling.active_samplers import has_dry, keeps_state
 from trinity.runtime.sampling.guide import Grammar, check_grammar
 from trinity.runtime.sampling.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from trinity.formats.defaults import ChatTemplate
 
 
 class Cancel(Protocol):
@@ -126,6 +129,29 @@ PROPOSALS = 15
 LONG_STOP = 256  # characters of stop strings from which preparing them takes time
 SAMPLING = frozenset(option.name for option in declared(SamplingParams))
 LIMITS = frozenset(option.name for option in declared(GenerationLimits))
+
+
+class PromptOptions(TypedDict, total=False):
+    """How a conversation becomes a prompt."""
+
+    template: str | ChatTemplate | None
+    """Replaces the chat template of the model's file."""
+    tools: Sequence[Mapping[str, Any]] | None
+    """Tools that may be called, in the form of OpenAI's API."""
+    variables: Mapping[str, object] | None
+    """Further variables of the template, such as enable_thinking."""
+
+
+class ChatOptions(PromptOptions, GenerationOptions, total=False):
+    """All options of a chat."""
+
+
+def split_options(options: ChatOptions) -> tuple[PromptOptions, GenerationOptions]:
+    """The options of the prompt, and those of the generation."""
+    of_prompt = PromptOptions.__annotations__.keys()
+    prompt = {name: value for name, value in options.items() if name in of_prompt}
+    rest = {name: value for name, value in options.items() if name not in of_prompt}
+    return cast(PromptOptions, prompt), cast(GenerationOptions, rest)
 
 
 def check_speculative(name: str, value: object) -> bool | int:

@@ -25,8 +25,7 @@ from trinity.runtime.image_positions import axes_of_pairs
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.pages.page_layout import PageLayout
 from trinity.runtime.records import elementwise, hadamard, linear, norm
-from trinity.runtime.records.record_list import Address
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import Address, RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.rotation import RopeTable, TemperatureTable
 from trinity.runtime.rounding import Rounding
@@ -203,7 +202,7 @@ class PlanBuilder:
                 self._vectors[key] = values * np.float32(factor)
         return self._vectors[key]
 
-    def turned(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
+    def transposed(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
         """A weight with ``rows`` rows, transposed; kept alive here."""
         key = name, -rows, 1.0
         if key not in self._vectors:

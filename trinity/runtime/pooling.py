@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError, TrinityError
 from trinity.runtime.generation import FinishReason
-from trinity.runtime.inbox import Sink
 from trinity.runtime.pages.page import AdapterWeights
-from trinity.runtime.sequence import Sequence, States
+from trinity.runtime.scheduling.inbox import Sink
+from trinity.runtime.scheduling.sequence import Sequence, States
 from trinity.runtime.text_heads import Head
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.runtime.image_rows import PromptIds
-from trinity.runtime.sequence import check_context
+from trinity.runtime.scheduling.sequence import check_context
 
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer

@@ -28,9 +28,10 @@ class Step:
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
         # The row of the rotary tables of each row. From ``spare`` on, if not 0, they have rows for
-        # images, whose positions in time, height and width are ``places``: (rows, places (n, 3)).
-        self.turns = np.zeros(rows, np.int32) if spare else self.positions
-        self.places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        # images; ``image_places`` has their positions in time, height and width as pairs
+        # (rows, places (n, 3)).
+        self.rotary_rows = np.zeros(rows, np.int32) if spare else self.positions
+        self.image_places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._spare = spare
         # The last position that a row attends to. Only rows of images may attend to later ones than
         # their own; ``windows`` is not None for models with such images.
@@ -52,7 +53,7 @@ class Step:
         self.outputs = np.zeros(1, np.int64)  # number of rows that the head computes at once
         self.output_rows = np.zeros(rows, np.int32)
 
-    def place(self, first: int, start: int, count: int) -> None:
+    def set_positions(self, first: int, start: int, count: int) -> None:
         """Set the positions of ``count`` rows from row ``first`` on to ``start`` and following."""
         end = first + count
         if count == 1:
@@ -65,14 +66,14 @@ class Step:
             spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
         for size, firsts in self.chunk_firsts.items():
             firsts[first:end] = positions // size * size
-        if self.turns is not self.positions:
-            self.turns[first:end] = positions
+        if self.rotary_rows is not self.positions:
+            self.rotary_rows[first:end] = positions
         if self.lasts is not self.positions:
             self.lasts[first:end] = positions
             for window, firsts in self.firsts.items():
                 firsts[first:end] = np.maximum(positions - (window - 1), 0)
 
-    def join(self, images: Sequence[ImageRows], first: int, start: int, count: int) -> None:
+    def place_images(self, images: Sequence[ImageRows], first: int, start: int, count: int) -> None:
         """Place the rows of images, and let them attend to each other where images do so.
 
         ``count`` rows from row ``first`` on have the positions from ``start`` on.
@@ -81,20 +82,20 @@ class Step:
             low, high = max(image.first, start), min(image.end, start + count)
             if image.both_ways and low < high:
                 self.lasts[first + low - start : first + high - start] = image.end - 1
-        if self.turns is self.positions:
+        if self.rotary_rows is self.positions:
             return
-        self.turns[first : first + count] = positions_of_text(images, start, count)
+        self.rotary_rows[first : first + count] = positions_of_text(images, start, count)
         for low, high, places in places_of_images(images, start, count):
             rows = np.arange(first + low - start, first + high - start)
-            self.turns[rows] = self._spare + rows
-            self.places.append((rows, places))
+            self.rotary_rows[rows] = self._spare + rows
+            self.image_places.append((rows, places))
 
     def keep(self, rows: NDArray[np.int64]) -> None:
         """Let the positions and caches of these rows be those of the first rows."""
         self.positions[: len(rows)] = self.positions[rows]
         self.caches[: len(rows)] = self.caches[rows]
-        if self.turns is not self.positions:
-            self.turns[: len(rows)] = self.turns[rows]
+        if self.rotary_rows is not self.positions:
+            self.rotary_rows[: len(rows)] = self.rotary_rows[rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class StepInput:
         Raises: InputError, ContextLengthError; TrinityError if no page is left.
         """
         step, all_ids, first, longest = self.step, [], 0, 0
-        step.places.clear()
+        step.image_places.clear()
         wanted_rows: list[int] = []
         for rows in batch:
             cache = rows.cache
@@ -134,9 +135,9 @@ class StepInput:
                     f"the KV cache has no free page for a sequence of {length} tokens: "
                     "release another cache, or give more kv_memory (--kv-memory)"
                 )
-            step.place(first, cache.length, count)
+            step.set_positions(first, cache.length, count)
             if rows.images:
-                step.join(rows.images, first, cache.length, count)
+                step.place_images(rows.images, first, cache.length, count)
             step.caches[first:end] = cache.address
             if self.windowed:
                 step.window_caches[first:end] = cache.window_address

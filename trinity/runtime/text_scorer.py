@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.runtime.client import Client
-from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.memory import zeros
 from trinity.runtime.options import Cancel
 from trinity.runtime.pages.page import AdapterWeights
@@ -25,8 +23,10 @@ from trinity.runtime.perplexity import (
 )
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.sampling.logprobs import TokenLogprob
+from trinity.runtime.scheduling.client import Client
+from trinity.runtime.scheduling.inbox import AsyncInbox, Inbox
+from trinity.runtime.scheduling.sequence import check_context
 from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
-from trinity.runtime.sequence import check_context
 
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
-from trinity.runtime.sequence import LAST
+from trinity.runtime.scheduling.sequence import LAST
 from trinity.server.ignored import Ignored
 
 IPV6_NETWORK = 64  # bits of an address that one client may have all addresses of

@@ -47,7 +47,7 @@ _MAGIC = b"GGUF"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a model is made of: another one or files, and settings that override theirs."""
+    """The parts of a created model: another model or files, and settings that override theirs."""
 
     base: Served | None = None
     files: Mapping[str, str] | None = None  # digests by file name

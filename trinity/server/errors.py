@@ -1,7 +1,7 @@
 """Errors of requests, in the form of each family of APIs.
 
-A handler raises ``ApiError``, or lets the package's own errors pass. The family of the endpoint
-makes the answer's body of it; so it does for paths that do not exist, wrong methods and keys.
+A handler raises ``ApiError``, or lets the package's own errors pass. The endpoint's family of APIs
+turns them into the body of the response, also for unknown paths, wrong methods and wrong keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Truncate a prompt that is longer than the context, as Ollama does: oldest messages first.
 
 Source: Ollama's server/prompt.go (chatPrompt) and llm/llama_server.go (completionPromptForRequest).
-What is dropped has no effect on the response, so it is named as ignored.
+Dropped messages have no effect on the response, so they are named as ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.image_rows import images_of
-from trinity.runtime.sequence import check_context
+from trinity.runtime.scheduling.sequence import check_context
 from trinity.server.ignored import Ignored
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 
 if TYPE_CHECKING:
     from trinity.runtime.generation import Timings

@@ -179,7 +179,7 @@ def longest_context(ref: str, memory: int) -> int:
 
 
 class _Room(NamedTuple):
-    """What limits the context of a model."""
+    """The limits of a model's context."""
 
     limit: int  # tokens: the model's own limit
     per_token: float  # bytes of a token's keys and values
@@ -193,7 +193,7 @@ class _Room(NamedTuple):
 
 
 def _room(ref: str) -> _Room | None:
-    """What limits a model's context.
+    """The limits of a model's context.
 
     None for encoders, for models with two sets of rotary factors, which depend on the context, and
     for files that cannot be read: loading reports the error.

@@ -15,7 +15,7 @@ from trinity.server.errors import ApiError
 if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.runtime.generation import Timings
-    from trinity.runtime.scheduler_stats import SchedulerStats
+    from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 
 NEWEST = 0.1  # weight of a new time in a mean, after the first ten
 LONGEST = 3600  # seconds of a Retry-After

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from trinity.runtime.inbox import AsyncInbox
+from trinity.runtime.scheduling.inbox import AsyncInbox
 from trinity.server.batches.batch_queue import BatchQueue
 from trinity.server.caller import Caller, Keys, salt_of
 from trinity.server.errors import ApiError
@@ -57,8 +57,8 @@ from trinity.server.transport.bodies import Bodies
 
 if TYPE_CHECKING:
     from trinity.model import Model
-    from trinity.runtime.client import AsyncAnswers
     from trinity.runtime.generation import Chunk
+    from trinity.runtime.scheduling.client import AsyncResponses
     from trinity.server.created import CreatedModels
 
 # Most log-probabilities of alternative tokens in a response that is not streamed.
@@ -102,7 +102,7 @@ class Answers:
     """
 
     def __init__(
-        self, service: Service, caller: Caller, lease: ModelLease, answers: AsyncAnswers,
+        self, service: Service, caller: Caller, lease: ModelLease, answers: AsyncResponses,
         ready: Prepared, n: int, most_logprobs: float = math.inf,
     ) -> None:  # fmt: skip
         self.name = lease.name  # of the model
@@ -202,7 +202,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What the server keeps in memory for one owner of an API key."""
+    """The data that the server keeps in memory for one owner of an API key."""
 
     kept: KeptStreams
     responses: KeptResponses
@@ -210,7 +210,7 @@ class Owned:
 
 @dataclass(eq=False, repr=False)
 class Service:
-    """What all requests share: settings, models, metrics, threads, and what each owner keeps."""
+    """What all requests share: settings, models, metrics, threads, and each owner's data."""
 
     settings: ServerOptions
     models: Models
@@ -260,7 +260,7 @@ class Service:
 
     def _prepared(
         self, ignored: Ignored, model: Model, job: ChatJob | TextJob, inbox: AsyncInbox
-    ) -> tuple[Prepared, AsyncAnswers]:
+    ) -> tuple[Prepared, AsyncResponses]:
         """Return the prompts of a job, and its request to the engine before it is submitted."""
         ready = prepared(ignored, model, job, self.prompts)
         # Many log-probabilities at once would block the event loop.

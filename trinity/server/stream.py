@@ -20,7 +20,7 @@ BEAT = 10.0
 BEAT_COMMENT = b": keep-alive\n\n"
 # Marks an ASGI message that contains whole events only.
 EVENTS = "trinity.events"
-# Marks an ASGI message of which the next one is expected at once: both are written together.
+# Marks an ASGI message that the next one follows at once: both are written together.
 MORE = "trinity.more"
 # Messages in a row that are marked so, before other tasks have their turn.
 MOST_MORE = 64

@@ -161,7 +161,7 @@ def _by_ffmpeg(path: str, kind: str) -> Iterator[NDArray[np.float32]]:
 
 
 def _told(reply: bytes, path: str) -> dict[str, int]:
-    """What the process says of a file. Raises: FormatError for a wrong file."""
+    """The reply of the process that reads a file. Raises: FormatError if it is an error."""
     told: dict[str, Any] = json.loads(reply)
     if "wrong" in told:
         raise FormatError(f"{path}: {told['wrong']}; {_CONVERT}")

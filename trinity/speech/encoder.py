@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from trinity.formats.speech_config import SpeechConfig
 from trinity.runtime.records.full_attention import FullAttention
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.recorder import Heads, Pages, Recorder, RowBuffer
-from trinity.runtime.records.rows_view import RowsView
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 

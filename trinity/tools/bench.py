@@ -27,8 +27,8 @@ from trinity.runtime.options import PROPOSALS
 from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.profile import OperationTime
 from trinity.runtime.sampling.sampling_params import SamplingParams
-from trinity.runtime.speculation import Guesses
-from trinity.runtime.speculation_budget import SpeculationBudget
+from trinity.runtime.speculation.budget import SpeculationBudget
+from trinity.runtime.speculation.proposals import Proposer
 from trinity.tools.machine import anonymous_rss, peak_rss
 
 MAX_BATCH = 16
@@ -338,13 +338,13 @@ class Bench:
         passage = self.tokens[0, :PASSAGE].tolist()
         cache = self.engine.new_cache()
         self.extend(cache, self.tokens[0, :PASSAGE])
-        guesses, tokens, end = Guesses(), list(passage), PASSAGE + count
+        proposer, tokens, end = Proposer(), list(passage), PASSAGE + count
         proposed = accepted = 0
         started = before = perf_counter()
         while len(tokens) < end:
             tokens.append(passage[len(tokens) % PASSAGE])  # as if the logits had selected it
             most = min(PROPOSALS, self.engine.few - 1, end - len(tokens))
-            proposals = guesses.propose(tokens, self.budget, min(most, cache.most_revocable))
+            proposals = proposer.propose(tokens, self.budget, min(most, cache.most_revocable))
             count = len(proposals)
             rows = Rows(cache, [tokens[-1], *proposals], 1 + count, revocable=count > 0)
             self.engine.step([rows], exact=bool(proposals), out=self.logits)

@@ -35,8 +35,8 @@ from trinity.runtime.options import Cancel
 from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.prompts import check_ids
-from trinity.runtime.scheduler import LOGITS_BYTES
-from trinity.runtime.sequence import check_context
+from trinity.runtime.scheduling.scheduler import LOGITS_BYTES
+from trinity.runtime.scheduling.sequence import check_context
 from trinity.runtime.weights import Weight
 
 

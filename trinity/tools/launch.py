@@ -34,7 +34,7 @@ class ModelServer:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """What a program is started with."""
+    """The arguments and environment variables with which a program is started."""
 
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)

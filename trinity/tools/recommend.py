@@ -95,7 +95,7 @@ class Subject:
     experts: ExpertConfig | None = None
     state_bytes: int = 0
     unread: tuple[str, ...] = ()  # prefixes of tensors of which a token reads nothing, or one row
-    read_bytes: int = 0  # what a token reads in addition to weights
+    read_bytes: int = 0  # bytes that a token reads in addition to weights
 
     @property
     def active_parameters(self) -> int:

@@ -28,7 +28,7 @@ _EXPONENTS = {"F16": 0x7C00, "BF16": 0x7F80}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault in a tensor: ``count`` blocks, of which the first is ``block`` in ``row``."""
+    """A fault in ``count`` blocks of a tensor; the first one is ``block`` in ``row``."""
 
     tensor: str
     count: int

@@ -1,4 +1,4 @@
-"""What the self-test knows of one kernel: which code to run, and how to judge what it wrote."""
+"""The self-test of one kernel: which code to run, and how to judge its results."""
 
 from __future__ import annotations
 

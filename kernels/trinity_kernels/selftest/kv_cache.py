@@ -54,7 +54,7 @@ def write(pages: Array, keys: Array, values: Array) -> None:
 
 
 def read(pages: Array, head_dim: int, value_dim: int) -> tuple[Array, Array]:
-    """What pages contain, as keys and values (KV heads, positions, dim)."""
+    """The keys and values in pages (KV heads, positions, dim)."""
     keys, values = pages["keys"], pages["values"]
     count, heads = values.shape
     if keys.dtype.fields is not None and "scales" in keys.dtype.fields:
@@ -71,14 +71,14 @@ def read(pages: Array, head_dim: int, value_dim: int) -> tuple[Array, Array]:
 
 
 def kept(kv_type: str, x: Array) -> Array:
-    """What keys or values (..., dim) are after they were stored."""
+    """Keys or values (..., dim) with the rounding of the type that stores them."""
     if kv_type == "Q8_0":
         return _floats(*_quantized(x, np.float16))[..., : x.shape[-1]]
     return x.astype(_DTYPES[kv_type])
 
 
 def taken(kv_type: str, q: Array) -> Array:
-    """What attention takes queries (..., dim) for."""
+    """Queries (..., dim) with the rounding that attention gives them."""
     return _floats(*_quantized(q, np.float32))[..., : q.shape[-1]] if kv_type == "Q8_0" else q
 
 
@@ -123,7 +123,7 @@ def filled_pages(kv_type: str) -> tuple[Array, Array, Array]:
 
 
 def keys_and_values(pages: Array) -> tuple[Array, Array]:
-    """What pages contain, as keys and values (positions, KV heads, dim)."""
+    """The keys and values in pages (positions, KV heads, dim)."""
     keys, values = read(pages, DIM, VALUE_DIM)
     return keys.transpose(1, 0, 2), values.transpose(1, 0, 2)
 

@@ -14,18 +14,18 @@ import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, held
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
-from trinity.runtime.inbox import AsyncInbox, Inbox
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.pages import slot_file
 from trinity.runtime.pages.page import Domain
 from trinity.runtime.pages.page_pool import PagePool
 from trinity.runtime.pages.slots import Slots
-from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling.sampling_params import SamplingParams
-from trinity.runtime.scheduler import CANDIDATES
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import AsyncInbox, Inbox
+from trinity.runtime.scheduling.request_state import RequestState
+from trinity.runtime.scheduling.scheduler import CANDIDATES
 
 T = TypeVar("T")
 ENDLESS = 10**9

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.server.conftest import LIMIT, MakeApp, socket_server, wait_for
 from tests.server.test_process import process
-from trinity.runtime.sequence import LAST
+from trinity.runtime.scheduling.sequence import LAST
 from trinity.server.batches import batch_rows, batches
 from trinity.server.batches.batch_queue import BatchQueue
 from trinity.server.batches.batch_store import BatchObject

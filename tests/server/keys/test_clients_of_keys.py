@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.keys.attempts import CHAT
 from tests.server.keys.conftest import Serve
-from trinity.runtime.engine_thread import EngineThread
+from trinity.runtime.scheduling.engine_thread import EngineThread
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from tests.server.conftest import wait_for
 from tests.server.test_models import FakeModel
-from trinity.runtime.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 from trinity.server.app import make_app
 from trinity.server.models import Models
 from trinity.server.served import Served

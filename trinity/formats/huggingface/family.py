@@ -1,4 +1,4 @@
-"""What a family's file declares: classes of Hugging Face's, their configuration and modules."""
+"""The declarations in a family's file: Hugging Face's classes, their configuration and modules."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from trinity.formats.huggingface.stored import HFTensor, rows
 from trinity.formats.json_object import read_json_object
 
 _LABELS = ("yes", "no")
-# What makes logits more than the output's products, whose rows alone would give other scores.
+# Fields that change the products of the output head; a score from its rows would ignore them.
 _CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 
 from trinity.errors import InputError
-from trinity.runtime.inbox import Sink
 from trinity.runtime.pages.page import Domain
+from trinity.runtime.scheduling.inbox import Sink
 
 
 class SlotHold:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from trinity.runtime.inbox import AsyncInbox
 from trinity.runtime.pages.slot_file import erase, restore, save
+from trinity.runtime.scheduling.inbox import AsyncInbox
 
 if TYPE_CHECKING:
-    from trinity.runtime.engine_thread import EngineThread
     from trinity.runtime.pages.page import Domain
     from trinity.runtime.pages.slot_hold import SlotHold
+    from trinity.runtime.scheduling.engine_thread import EngineThread
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import HeadLinear, Linear
 from trinity.runtime.adapters import AdapterSet, LoraDelta
 from trinity.runtime.records import head_linear, linear, products
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops import mix

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.models.operations import Add, Copy, Gated, GatedAdd, Scale
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import activation, add, copy, gated_add, scale, softcap
 from trinity_kernels.record import float_bits

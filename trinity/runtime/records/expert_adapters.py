@@ -7,7 +7,7 @@ from trinity.runtime.adapters import AdapterSet
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import experts
 from trinity.runtime.records.adapters import deltas_of
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import expert_rows, mix
 from trinity_kernels.ops.matmul.rows import matmul

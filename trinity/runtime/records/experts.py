@@ -7,7 +7,7 @@ from trinity.models.operations import Gated
 from trinity.runtime.expert_buffers import ExpertBuffers, pair_bytes
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.records import elementwise
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import expert_rows, mix, route, squares

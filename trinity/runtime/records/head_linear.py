@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trinity.models.operations import HeadLinear
 from trinity.runtime.records import products
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity_kernels.ops import squares
 from trinity_kernels.ops.matmul import operands as op

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trinity.models.operations import Linear
 from trinity.runtime.records import products
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops import squares
 

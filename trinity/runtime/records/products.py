@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops.matmul import activation_tiles, quantize

@@ -1,8 +1,9 @@
-"""A growing list of records: the common part of all plan writers."""
+"""A growing list of records, and how records name rows of a buffer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,27 @@ from trinity_kernels import record as slots
 from trinity_kernels._jit import Kernel
 
 Address = Callable[[Kernel, str], int]
+
+
+class RowsView(NamedTuple):
+    """Rows of a buffer, as records name them."""
+
+    address: int
+    """The first byte of the first row."""
+    stride: int
+    """Bytes from one row to the next."""
+
+    def after(self, nbytes: int) -> RowsView:
+        """The same rows without their first ``nbytes`` bytes."""
+        return RowsView(self.address + nbytes, self.stride)
+
+    def heads(self, count: int, nbytes: int) -> list[RowsView]:
+        """``count`` views of the rows, each ``nbytes`` after the one before."""
+        return [self.after(nbytes * head) for head in range(count)]
+
+    def slots(self, address: int, stride: int) -> dict[int, int]:
+        """The values of a record's slots for the address and the stride."""
+        return {address: self.address, stride: self.stride}
 
 
 class RecordList:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory, row_bytes
 from trinity.runtime.records import products
-from trinity.runtime.records.record_list import RecordList
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RecordList, RowsView
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops import (

@@ -40,7 +40,7 @@ def write_conv(writer: RecordWriter, conv: CausalConv) -> None:
     positions, tables, offset = _addresses(writer, conv)
     writer.record(op.causal_conv, conv.activation or "none", {
         **writer.buffers.view(conv.x).slots(op.X, op.STRIDE),
-        op.WEIGHT: writer.turned(conv.weight, conv.width, conv.taps),
+        op.WEIGHT: writer.transposed(conv.weight, conv.width, conv.taps),
         op.BIAS: writer.vector(bias, conv.width) if writer.has(bias) else 0,
         op.K: conv.width, op.TAPS: conv.taps,
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,
@@ -119,7 +119,7 @@ def write_channel_scan(writer: RecordWriter, scan: ChannelScan) -> None:
         **buffers.view(scan.b).slots(op.B, op.B_STRIDE),
         **buffers.view(scan.c).slots(op.C, op.C_STRIDE),
         **buffers.view(scan.dt).slots(op.DT, op.DT_STRIDE),
-        op.A: writer.turned(scan.a, scan.width, scan.key_dim),
+        op.A: writer.transposed(scan.a, scan.width, scan.key_dim),
         op.D: writer.vector(scan.d, scan.width),
         **buffers.view(scan.out).slots(op.OUT, op.OUT_STRIDE),
         op.POSITIONS: positions, op.TABLES: tables, op.LAYER_OFFSET: offset,

@@ -13,7 +13,7 @@ def write(writer: RecordWriter, rope: Rope) -> None:
     values = {
         **buffers.view("q").slots(op.Q, op.Q_STRIDE),
         op.POSITIONS: writer.step.positions.ctypes.data,
-        op.TURNS: writer.step.turns.ctypes.data,
+        op.TURNS: writer.step.rotary_rows.ctypes.data,
         op.CACHES: writer.caches[writer.layer],
         op.HEADS: rope.num_heads, op.HEAD_DIM: rope.head_dim,
         op.FIRST: rope.first, op.INTERLEAVED: builder.interleaved,

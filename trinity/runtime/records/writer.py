@@ -9,8 +9,7 @@ from trinity.formats.tensor_names import complete
 from trinity.models.recurrent_operations import Recurrent
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned
-from trinity.runtime.records.record_list import RecordList
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RecordList, RowsView
 from trinity.runtime.rounding import Rounding
 from trinity.runtime.weights import Weight
 from trinity_kernels._jit import Kernel
@@ -81,9 +80,9 @@ class RecordWriter(RecordList):
         whole = self.prefix + complete(name) if name else ""
         return int(self.builder.vector(whole, length, factor).ctypes.data)
 
-    def turned(self, name: str, rows: int, columns: int) -> int:
+    def transposed(self, name: str, rows: int, columns: int) -> int:
         """The address of a transposed weight."""
-        return int(self.builder.turned(self.prefix + complete(name), rows, columns).ctypes.data)
+        return int(self.builder.transposed(self.prefix + complete(name), rows, columns).ctypes.data)
 
     def state(self, operation: Recurrent) -> int:
         """The offset of an operation's state in the windowed part of a page."""

@@ -162,7 +162,7 @@ class BatchStore:
         if batch.id != name:
             raise missing
         if batch.status in ("validating", "in_progress") and self.is_cancelled(name):
-            batch.become("cancelling")  # and whoever answers it has not seen that yet
+            batch.become("cancelling")  # the task that runs it has not noticed yet
         return batch
 
     def cancel(self, batch: BatchObject) -> None:

@@ -45,7 +45,7 @@ SAVE_SECONDS = 1.0  # between writings of how many rows are answered
 
 
 class Traffic:
-    """What batches wait for: ``live`` requests of clients, and changes to batches."""
+    """Signals to batches: when ``live`` requests of clients run, and when a batch changes."""
 
     def __init__(self) -> None:
         self.live = 0

@@ -20,7 +20,7 @@ Token = Annotated[int, Meta(ge=0)]
 
 
 class TextObject(Body):
-    """A text in one of the forms that media would need, of which there are none here."""
+    """A text in a form that also allows media, which are not supported."""
 
     prompt_string: str | None = None
     content: list[TextPart] | None = None

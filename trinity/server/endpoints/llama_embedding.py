@@ -21,8 +21,8 @@ LARGEST = 32760  # to which llama.cpp scales the largest value with embd_normali
 class LlamaEmbeddingRequest(Body):
     """A text or several, as in /v1/embeddings, under either name.
 
-    ``embd_normalize`` is the norm by which a vector is divided: 0 the largest absolute value, of
-    which llama.cpp makes 32760, 1 taxicab, 2 Euclidean, p above 2 the p-norm; -1: it is not.
+    ``embd_normalize`` is the norm by which a vector is divided: 1 taxicab, 2 Euclidean, p above 2
+    the p-norm, -1 none. 0 scales the vector so that its largest absolute value is 32760.
     """
 
     content: Any = None

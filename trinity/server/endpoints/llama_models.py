@@ -1,4 +1,4 @@
-"""What llama.cpp's router has: POST /models/load and /models/unload, and events of loading."""
+"""llama.cpp's router: POST /models/load and /models/unload, and events of loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What llama.cpp's clients ask of a server: GET /props and /slots."""
+"""llama.cpp's descriptions of a server: GET /props and /slots."""
 
 from __future__ import annotations
 

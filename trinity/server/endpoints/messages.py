@@ -86,7 +86,7 @@ class Message(Body):
     reasoning: str | None = None
     refusal: str | None = None
     function_call: CalledFunction | None = None
-    # What an answer of OpenAI's has, and may come back with.
+    # Fields of OpenAI's responses that clients may send back.
     annotations: Ignorable[list[None] | None] = None
     audio: Ignorable[None] = None
 

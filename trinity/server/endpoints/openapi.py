@@ -28,7 +28,7 @@ REFUSALS = {
 }  # fmt: skip
 
 _NUMBER = {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"}
-# What a request may contain in place of a type: the server converts it.
+# Other forms in which a request may give a type; the server converts them.
 OTHER_FORMS: dict[str, list[dict[str, Any]]] = {
     "boolean": [
         {"enum": [0, 1]},

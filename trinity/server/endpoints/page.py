@@ -23,7 +23,7 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".LICENSE": "text/plain; charset=utf-8",
 }
-# What a model writes is shown by a page that may load nothing, and run nothing but its own files.
+# The page shows text of models, so it may load and run only its own files.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

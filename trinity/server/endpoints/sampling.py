@@ -199,7 +199,7 @@ class LlamaParameters(Forms, kw_only=True):
 
 
 class StreamOptions(Body):
-    """What a stream contains in addition to the response."""
+    """Options of a stream: what it contains in addition to the response."""
 
     include_usage: bool | None = None
     # vLLM's: with include_usage, every chunk has the usage so far.

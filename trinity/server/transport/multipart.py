@@ -13,7 +13,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from trinity.server.errors import ApiError
 
-# It warns of every damaged form, of which the client is told.
+# It warns of every damaged form; the client gets an error already.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 _MOST_PARTS = 64
 _MOST_HEADERS = 16  # of a part

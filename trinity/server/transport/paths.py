@@ -8,10 +8,10 @@ from starlette.types import Scope
 
 # An absolute URL as the request's target (RFC 9112, 3.2.2): its scheme and host.
 _AUTHORITY = re.compile(r"^https?://[^/]*", re.IGNORECASE)
-# What ``usual_path`` changes, so that most requests need not call it.
+# Matches the paths that ``usual_path`` changes, so that most requests need not call it.
 UNUSUAL = re.compile(r"//|./$|/(?:v1|api|openai)/(?:v1|api)(?:/|$)")
 _SLASHES = re.compile(r"/{2,}")
-# What base URLs of other servers end with, where the client then adds a path of its own.
+# Ends of other servers' base URLs, to which clients add a path of their own.
 _PREFIXES = re.compile(r"^(?:/(?:v1|api|openai))+(?=/(?:v1|api)(?:/|$))")
 
 

@@ -1,9 +1,9 @@
 """Go templates: the chat templates of models in Ollama's store.
 
-A template is foreign input. It runs in no process of its own, because it can do nothing but what
-the evaluator does, step by step: `lexer` and `parser` make a tree of it, whose depth is limited;
-`evaluator` renders it and counts steps and characters (`budget`). `template` has Ollama's rules of
-which values it gets, and how often.
+A template is foreign input. It needs no confined process, because it can only do what the
+evaluator does: `lexer` and `parser` turn it into a tree of limited depth, `evaluator` renders the
+tree and counts steps and characters (`budget`). `template` has Ollama's rules: which values a
+template gets, and how often it is rendered.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from trinity.formats.huggingface.packed.weight import Bytes, Packed, PackedWeigh
 from trinity.formats.huggingface.values import Values, shown
 from trinity.formats.safetensors import SafeTensor
 
-_FORMATS = {"gptq": 1, "gptq_v2": 0}  # what zero points are stored less
+_FORMATS = {"gptq": 1, "gptq_v2": 0}  # how much less zero points are stored
 _WEIGHT, _PARTS = ".qweight", (".qzeros", ".scales")
 
 

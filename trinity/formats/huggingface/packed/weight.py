@@ -55,7 +55,7 @@ class Packed:
     def keeps_rows(self, view: View, shape: tuple[int, ...]) -> bool:
         """Whether ``view``, which gives the shape ``shape``, leaves rows unchanged."""
         rows = np.broadcast_to(np.uint8(0), (*self.shape[:-1], 1))
-        # A view that takes columns fails or gives another shape.
+        # A view that selects or reorders columns fails here, or gives another shape.
         try:
             seen = view(rows).shape
         except (IndexError, ValueError):
@@ -122,7 +122,7 @@ class Packed:
         if len(places) == 1:
             yield places[0].axes, self._packed(parts, places[0])
             return
-        # NumPy lets go of the interpreter; a chunk for each thread waits at most.
+        # NumPy releases the GIL. At most one chunk per thread is kept in memory.
         with ThreadPoolExecutor(_THREADS, "trinity-pack") as pool:
             waiting: deque[tuple[_ChunkPlace, Future[Bytes]]] = deque()
             for place in places:

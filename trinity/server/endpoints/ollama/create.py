@@ -66,7 +66,7 @@ class DeleteRequest(Body):
 
 
 class CreationSteps:
-    """What Ollama reports of a created model."""
+    """The steps that Ollama reports while it creates a model."""
 
     predicted = None
     has_next = False

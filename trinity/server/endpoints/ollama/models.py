@@ -258,7 +258,7 @@ def written(value: object) -> str:
 
 
 def capabilities_of(model: Model) -> list[str]:
-    """What a model can be asked for, in Ollama's words.
+    """The functions of a model, in Ollama's words.
 
     A chat model lacks "embedding", as in Ollama: clients would offer it for embeddings only.
     """

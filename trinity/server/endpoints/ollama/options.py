@@ -1,4 +1,4 @@
-"""What Ollama's requests share: options, the response format, thinking."""
+"""The parts that Ollama's requests share: options, the response format, thinking."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trinity.runtime.inbox import MOST_AT_ONCE, AsyncInbox, Deliveries
+from trinity.runtime.scheduling.inbox import MOST_AT_ONCE, AsyncInbox, Deliveries
 
 
 def in_thread(act: Callable[[], None]) -> None:

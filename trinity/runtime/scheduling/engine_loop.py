@@ -1,4 +1,4 @@
-"""The engine thread: takes messages, runs steps, and ends."""
+"""The loop of the engine thread: take messages, run a step, repeat until the model is closed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import TrinityError
-from trinity.runtime.inbox import Deliveries
-from trinity.runtime.lease import Lease, Visit
 from trinity.runtime.pages.slot_hold import SlotHold, SlotHolds
 from trinity.runtime.sampling.mask_thread import MaskThread
-from trinity.runtime.scheduler import ScheduledRows, Scheduler, prompt_pairs
-from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.sequence import Sequence
+from trinity.runtime.scheduling.inbox import Deliveries
+from trinity.runtime.scheduling.lease import Lease, Visit
+from trinity.runtime.scheduling.scheduler import ScheduledRows, Scheduler, prompt_pairs
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.sequence import Sequence
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
-    from trinity.runtime.engine_thread import EngineThread
+    from trinity.runtime.scheduling.engine_thread import EngineThread
 
 # None wakes the thread to look for changes; a dead reference means that the user is gone.
 Message = Sequence | Lease | Visit | SlotHold | weakref.ref[object] | None
@@ -180,7 +180,7 @@ class EngineLoop:
         """
         if patience != 0:
             try:
-                self._heed(scheduler, self.messages.get(timeout=patience))
+                self._handle(scheduler, self.messages.get(timeout=patience))
             except Empty:
                 return
         self._take_all(scheduler)
@@ -193,11 +193,11 @@ class EngineLoop:
         """Take the messages that have arrived; return whether there were any."""
         some = False
         while not self.messages.empty():
-            self._heed(scheduler, self.messages.get_nowait())
+            self._handle(scheduler, self.messages.get_nowait())
             some = True
         return some
 
-    def _heed(self, scheduler: Scheduler, message: Message) -> None:
+    def _handle(self, scheduler: Scheduler, message: Message) -> None:
         if isinstance(message, Sequence):
             scheduler.add(message)
         elif isinstance(message, Lease):

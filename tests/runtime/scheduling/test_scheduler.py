@@ -11,17 +11,17 @@ import pytest
 
 from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_bytes
 from trinity.errors import TrinityError
-from trinity.runtime import engine_loop, scheduler
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Completion, collect
-from trinity.runtime.inbox import Collector
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
-from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling.sampling_params import SamplingParams
-from trinity.runtime.scheduler import Scheduler
+from trinity.runtime.scheduling import engine_loop, scheduler
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import Collector
+from trinity.runtime.scheduling.request_state import RequestState
+from trinity.runtime.scheduling.scheduler import Scheduler
+from trinity.runtime.scheduling.step_costs import MANY_ROWS
 from trinity.runtime.scoring import AllLogits
-from trinity.runtime.step_costs import MANY_ROWS
 from trinity_kernels.ops.kv_layout import PAGE
 
 GREEDY = SamplingParams(temperature=0)
@@ -296,7 +296,7 @@ def test_cancelled_before_the_next_step(steps: Any, state: str) -> None:
     for _ in range({"waiting": 1, "prompting": 2, "running": 4}[state]):
         run.step()
     assert (sequence.cache is None) == (state == "waiting")
-    assert sequence.running == (state == "running")
+    assert sequence.generating == (state == "running")
     sequence.cancel()
     assert "b" not in run.step()
     assert run.found["b"].finish_reason == "cancelled"
@@ -465,7 +465,7 @@ def test_the_last_priority_gives_up_pages(steps: Any) -> None:
     run = steps(prefill_chunk=PAGE, pages=3)
     prompts = {"row": ids_of("r" * (2 * PAGE - 2)), "live": ids_of("l" * (2 * PAGE - 3))}
     run.ask("row", prompts["row"], priority=1000)
-    while not run.scheduler.admitted or not run.scheduler.admitted[0].running:
+    while not run.scheduler.admitted or not run.scheduler.admitted[0].generating:
         run.step()
     run.ask("live", prompts["live"])
     assert set(run.step()) == {"live"}

@@ -1,7 +1,7 @@
 """A draft model: a smaller model with the same vocabulary proposes the next tokens.
 
 The model verifies every proposal, so a wrong one costs time but never changes the text.
-Source: Leviathan et al., arXiv 2211.17192; verified as in runtime/speculation.py.
+Source: Leviathan et al., arXiv 2211.17192; verified as in runtime/speculation/proposals.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from trinity.errors import InputError
 from trinity.formats.provider import WeightProvider
-from trinity.runtime.drafting import most_probable
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.interface import Rows
 from trinity.runtime.pages.kv_cache import KVCache
+from trinity.runtime.speculation.drafting import most_probable
 
 # llama.cpp has the same limits: some vocabularies are padded, and some models of one family name
 # their first special tokens differently.
@@ -52,9 +52,9 @@ class DraftModel:
         """Return at most ``most`` tokens that may follow ``tokens``, which ``cache`` belongs to.
 
         ``wants(probability)`` decides for each token whether verifying it is worth its cost; the
-        first token that is not ends the proposal. The result is [] while the draft model has yet to
-        compute many tokens, of which each call computes one step's, and for a text with images or
-        longer than its context.
+        first token that is not ends the proposal. The result is [] for a text with images or longer
+        than the draft model's context, and while the draft model has many tokens to compute; each
+        call then computes one step of them.
         """
         own = self._followed(cache, tokens)
         last = len(tokens) + most - 1

@@ -22,18 +22,18 @@ import pytest
 from tests.processor_time import within
 from tests.toy_model import ToyEngine, ToyTokenizer, toy_model, used_bytes
 from trinity.errors import InputError, TrinityError
-from trinity.runtime import engine_loop as module
-from trinity.runtime import engine_thread as engine_thread_module
-from trinity.runtime import lease as lease_module
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk
-from trinity.runtime.inbox import Inbox
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
-from trinity.runtime.request_state import RequestState
 from trinity.runtime.sampling.sampling_params import SamplingParams
+from trinity.runtime.scheduling import engine_loop as module
+from trinity.runtime.scheduling import engine_thread as engine_thread_module
+from trinity.runtime.scheduling import lease as lease_module
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import Inbox
+from trinity.runtime.scheduling.request_state import RequestState
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 60  # which nothing here takes
 
 

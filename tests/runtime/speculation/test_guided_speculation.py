@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trinity
-from tests.runtime.test_speculation import PROMPT, Babbler
+from tests.runtime.speculation.test_proposals import PROMPT, Babbler
 from tests.toy_model import VOCAB_SIZE, ToyEngine, ToyTokenizer, chunks_of, ids_of
 from trinity.grammar.grammar import Grammar
 from trinity.grammar.guide import MatcherGuide
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.sampling.sampling_params import SamplingParams
 
-STORIES = Path(__file__).resolve().parents[1] / "data" / "stories260K" / "Q4_0.gguf"
+STORIES = Path(__file__).resolve().parents[2] / "data" / "stories260K" / "Q4_0.gguf"
 TEXT = {"type": "string", "pattern": "^[a-e ]{0,40}$"}
 ROWS = {
     "type": "array", "minItems": 3, "maxItems": 6,
@@ -40,7 +40,9 @@ GRAMMARS: dict[str, Callable[[], Grammar]] = {
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.engine_loop.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "trinity.runtime.scheduling.engine_loop.perf_counter", lambda: float(next(clock))
+    )
 
 
 def generated(

@@ -26,7 +26,7 @@ from trinity.runtime.interface import Rows
 from trinity.runtime.pages.kv_cache import KVCache
 from trinity.runtime.plan import Buffers, PlanBuilder
 from trinity.runtime.records import linear, norm
-from trinity.runtime.records.rows_view import RowsView
+from trinity.runtime.records.record_list import RowsView
 from trinity.runtime.records.writer import RecordWriter
 from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
@@ -163,7 +163,7 @@ class Drafter:
             return []
         step = self._step
         self._builder.reach(length + most)
-        step.place(0, newest.start + first, count - first)
+        step.set_positions(0, newest.start + first, count - first)
         step.caches[: count - first] = cache.address
         self._take(range(first, count), tokens[newest.start + first + 1 : length + 1])
         self._newest = None  # From here the residual stream belongs to the layer.
@@ -178,7 +178,7 @@ class Drafter:
             proposed.append(token)
             if len(proposed) == most:
                 return proposed
-            step.place(0, length - 1 + len(proposed), 1)
+            step.set_positions(0, length - 1 + len(proposed), 1)
             step.caches[0] = cache.address
             step.tokens[0] = 1
             self._states[0] = self._hidden[0]

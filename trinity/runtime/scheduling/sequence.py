@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from trinity.errors import ContextLengthError
 from trinity.runtime.generation import FinishReason
 from trinity.runtime.image_rows import ImageRows, whole_images
-from trinity.runtime.inbox import Sink
 from trinity.runtime.memory import too_little_memory
 from trinity.runtime.pages.page import COMMON, AdapterWeights, Domain
+from trinity.runtime.scheduling.inbox import Sink
 
 if TYPE_CHECKING:
     from trinity.runtime.interface import Best
@@ -88,12 +88,12 @@ class Sequence(ABC):
         return
 
     @property
-    def running(self) -> bool:
+    def generating(self) -> bool:
         """Whether its next token is awaited and only few tokens have to be computed before it."""
         return False
 
     @property
-    def guessed(self) -> bool:
+    def speculates(self) -> bool:
         """Whether tokens are speculated for this sequence."""
         return False
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trinity.errors import InputError
-from trinity.runtime.inbox import Inbox, Sink
 from trinity.runtime.interface import Engine
+from trinity.runtime.scheduling.inbox import Inbox, Sink
 
 
 class Lease:

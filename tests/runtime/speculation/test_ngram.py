@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trinity.runtime.speculation import SIZES, NgramIndex
+from trinity.runtime.speculation.proposals import SIZES, NgramIndex
 
 
 def searched(tokens: list[int]) -> tuple[int, int]:

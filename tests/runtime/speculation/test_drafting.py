@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 import trinity
-from tests.runtime import drafting_model
-from tests.runtime.drafting_model import LENGTHS, PROMPT, TOKENS
+from tests.runtime.speculation import drafting_model
+from tests.runtime.speculation.drafting_model import LENGTHS, PROMPT, TOKENS
 from trinity.errors import FormatError
 from trinity.providers import open_weights
-from trinity.runtime import engine_building, speculation_budget
+from trinity.runtime import engine_building
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
 from trinity.runtime.interface import Rows
 from trinity.runtime.pages.kv_cache import KVCache
+from trinity.runtime.speculation import budget as speculation_budget
 from trinity.tools.convert import convert
 from trinity_kernels.isa import available_levels
 
-GOLDEN = Path(__file__).parents[1] / "data" / "drafting.json"
+GOLDEN = Path(__file__).parents[2] / "data" / "drafting.json"
 
 
 PARTS = {

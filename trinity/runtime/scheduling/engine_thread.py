@@ -1,8 +1,9 @@
-"""The thread that owns an engine and runs the requests of all callers.
+"""The handle by which callers use the engine thread, which runs the requests of all of them.
 
 Requests arrive as messages, are cancelled by a flag, and put their results into inboxes. The thread
 starts with the first request and sleeps while there is none. Ctrl-C or a fork cannot leave a lock
-held: there is one SimpleQueue, and one lock that only the thread takes.
+held: there is one SimpleQueue, and one lock that only the thread takes. What the
+thread does is in ``engine_loop.py``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from trinity.errors import InputError, TrinityError
-from trinity.runtime.engine_loop import EngineLoop
-from trinity.runtime.inbox import Inbox, Sink, result_of
 from trinity.runtime.interface import Engine
-from trinity.runtime.lease import Exclusive, Lease, Visit
 from trinity.runtime.pages.page import Domain
 from trinity.runtime.pages.slot_hold import SlotHold
-from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.sequence import Sequence
+from trinity.runtime.scheduling.engine_loop import EngineLoop
+from trinity.runtime.scheduling.inbox import Inbox, Sink, result_of
+from trinity.runtime.scheduling.lease import Exclusive, Lease, Visit
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.sequence import Sequence
 from trinity_kernels import forks
 
 T = TypeVar("T")

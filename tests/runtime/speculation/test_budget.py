@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trinity.runtime.speculation_budget import CHEAP, STAKE, SpeculationBudget
+from trinity.runtime.speculation.budget import CHEAP, STAKE, SpeculationBudget
 
 STEP = 0.01
 

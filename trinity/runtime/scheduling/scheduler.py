@@ -20,12 +20,12 @@ import numpy as np
 
 from trinity.errors import TrinityError
 from trinity.runtime.interface import Engine, Rows
-from trinity.runtime.request_state import RequestState
-from trinity.runtime.scheduler_stats import SchedulerStats
-from trinity.runtime.sequence import LAST, Logits, Sequence, States
-from trinity.runtime.speculation_budget import SpeculationBudget
-from trinity.runtime.step_costs import StepCosts, StepFit, pairs
-from trinity.runtime.turns import Turns, to_give_way
+from trinity.runtime.scheduling.request_state import RequestState
+from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
+from trinity.runtime.scheduling.sequence import LAST, Logits, Sequence, States
+from trinity.runtime.scheduling.step_costs import StepCosts, StepFit, pairs
+from trinity.runtime.scheduling.turns import Turns, to_give_way
+from trinity.runtime.speculation.budget import SpeculationBudget
 
 if TYPE_CHECKING:
     from trinity.runtime.pages.kv_cache import KVCache
@@ -56,7 +56,7 @@ class ScheduledRows:
         following, end = None, start + self.count
         images = self.sequence.images
         # The drafting layer has no embedding for rows of images.
-        if self.count > 1 and self.sequence.guessed and not images:
+        if self.count > 1 and self.sequence.speculates and not images:
             following = self.sequence.tokens[end] if end < len(self.sequence.tokens) else -1
         tokens = tokens + self.proposals
         revocable = bool(self.proposals)
@@ -117,7 +117,7 @@ class Scheduler:
         return SchedulerStats(
             waiting=len(waiting),
             running=len(admitted),
-            prompting=sum(not sequence.running for sequence in admitted),
+            prompting=sum(not sequence.generating for sequence in admitted),
             most_running=self._most,
             steps=self.steps,
             shares=self.shares,
@@ -204,7 +204,7 @@ class Scheduler:
 
     def schedule(self) -> list[ScheduledRows]:
         """The rows of the next step: KV caches of one element type, the types in turn."""
-        if len(self.admitted) == 1 and not self.waiting and self.admitted[0].running:
+        if len(self.admitted) == 1 and not self.waiting and self.admitted[0].generating:
             scheduled = self._alone(self.admitted[0])
             if scheduled:
                 return scheduled
@@ -220,7 +220,7 @@ class Scheduler:
     def _schedule(self, present: list[Sequence]) -> list[ScheduledRows]:
         kinds = sorted({str(sequence.kv_type) for sequence in present})
         for kv_type in [k for k in kinds if k > self._kv_type] + kinds:
-            scheduled = self._running(kv_type)
+            scheduled = self._generating(kv_type)
             scheduled += self._prompts(kv_type, scheduled)
             self.remove_ended()
             # Some may have been preempted meanwhile.
@@ -230,10 +230,10 @@ class Scheduler:
                 return scheduled
         return []
 
-    def _running(self, kv_type: str) -> list[ScheduledRows]:
+    def _generating(self, kv_type: str) -> list[ScheduledRows]:
         """The rows of sequences that generate; if there are too many, the others come next."""
         most = min(self._engine.prefill_chunk, self._most_logits)
-        served = [s for s in self._going_on() if s.kv_type == kv_type and s.running][:most]
+        served = [s for s in self._going_on() if s.kv_type == kv_type and s.generating][:most]
         if len(served) == most:
             self.admitted = [s for s in self.admitted if s not in served] + served
         scheduled = []
@@ -269,7 +269,7 @@ class Scheduler:
 
     def _prompts(self, kv_type: str, running: list[ScheduledRows]) -> list[ScheduledRows]:
         room, used = self._engine.prefill_chunk, sum(rows.count for rows in running)
-        count = sum(sequence.running for sequence in self._going_on())
+        count = sum(sequence.generating for sequence in self._going_on())
         prompting = self._prompting(kv_type)
         if count:
             waiting = len(self.admitted) - count + len(self.waiting)
@@ -303,7 +303,7 @@ class Scheduler:
 
     def _prompting(self, kv_type: str) -> list[Sequence]:
         """Sequences with prompt tokens to compute, by rank."""
-        waiting = [s for s in self._going_on() if not s.running]
+        waiting = [s for s in self._going_on() if not s.generating]
         if not self.closed:
             waiting += [s for s in self._candidates() if not (self._yielding and s.yields)]
         return sorted((s for s in waiting if s.kv_type == kv_type), key=lambda s: s.rank)

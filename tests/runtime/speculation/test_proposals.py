@@ -21,8 +21,8 @@ from trinity.runtime.engine_building import load_engine
 from trinity.runtime.generation import collect
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.sampling.sampling_params import SamplingParams
-from trinity.runtime.speculation import MOST_INDEXED, Guesses, NgramIndex
-from trinity.runtime.speculation_budget import SpeculationBudget
+from trinity.runtime.speculation.budget import SpeculationBudget
+from trinity.runtime.speculation.proposals import MOST_INDEXED, NgramIndex, Proposer
 from trinity_kernels.isa import available_levels
 
 GREEDY = SamplingParams(temperature=0)
@@ -33,7 +33,9 @@ PROMPT = [BOS, *ids_of("one two one two one two ")]
 def steps_cost_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many tokens a step has: so proposals are always worth their price."""
     clock = itertools.count()
-    monkeypatch.setattr("trinity.runtime.engine_loop.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "trinity.runtime.scheduling.engine_loop.perf_counter", lambda: float(next(clock))
+    )
 
 
 class Babbler(ToyEngine):
@@ -186,30 +188,30 @@ def test_what_came_is_learned_once() -> None:
     budget, learned = SpeculationBudget(), []
     budget.single(1.0)
     budget.learn = lambda *seen: learned.append(seen)  # type: ignore[method-assign]
-    guesses = Guesses()
+    proposer = Proposer()
     text = [1, 2, 3, 4, 5, 6, 1, 2, 3]
-    assert guesses.propose(text, budget, 2) == [4, 5]
+    assert proposer.propose(text, budget, 2) == [4, 5]
     text += [4, 7, 8]
-    assert guesses.propose(text, budget, 2) == []
+    assert proposer.propose(text, budget, 2) == []
     assert learned == [(3, 1, True)]
-    assert guesses.propose([*text, 9], budget, 0) == []
+    assert proposer.propose([*text, 9], budget, 0) == []
     assert len(learned) == 1
 
 
 def test_a_long_text_is_indexed_over_several_steps() -> None:
     """A step indexes 2,048 of 20,000 tokens, so other requests do not wait for the rest."""
-    guesses, budget = Guesses(), SpeculationBudget()
+    proposer, budget = Proposer(), SpeculationBudget()
     text = [*range(10_000), *range(10_000)]
     indexed = []
     while not indexed or indexed[-1] < len(text):
-        guesses.propose(text, budget, 4)
-        assert guesses._index is not None
-        indexed.append(len(guesses._index.tokens))
+        proposer.propose(text, budget, 4)
+        assert proposer._index is not None
+        indexed.append(len(proposer._index.tokens))
     assert max(np.diff([0, *indexed])) == MOST_INDEXED
     # Once it knows all of it, it proposes as one that was made of it at once.
-    assert guesses._index.match() == NgramIndex(text).match() == (16, 10_000)
-    guesses.propose(text, budget, 4)
-    assert guesses._guess[:1] == [text[10_000 % len(text)]]
+    assert proposer._index.match() == NgramIndex(text).match() == (16, 10_000)
+    proposer.propose(text, budget, 4)
+    assert proposer._proposal[:1] == [text[10_000 % len(text)]]
 
 
 def test_conversations_are_the_same() -> None:

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import trinity
-from tests.runtime.test_engine_thread import soon
+from tests.runtime.scheduling.test_engine_thread import soon
 from tests.toy_model import EOS, VOCAB_SIZE, ids_of, toy_model
 from trinity import InputError
 from trinity.grammar.grammar import Grammar

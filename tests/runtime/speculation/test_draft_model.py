@@ -10,7 +10,7 @@ import pytest
 import trinity
 from trinity.errors import InputError
 from trinity.quantization import quantize
-from trinity.runtime import speculation_budget
+from trinity.runtime.speculation import budget as speculation_budget
 
 PROMPT = "Prince Andrew looked at the sky, and"
 OPTIONS: dict[str, Any] = {"max_tokens": 90, "ignore_eos": True}

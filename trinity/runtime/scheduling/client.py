@@ -6,15 +6,15 @@ from collections import abc
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
-from trinity.runtime.engine_thread import EngineThread
 from trinity.runtime.generation import Chunk, Completion, collect, joined
-from trinity.runtime.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
 from trinity.runtime.interface import Engine
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.options import Request
 from trinity.runtime.prompts import ids_or_bos
-from trinity.runtime.request_state import RequestState
-from trinity.runtime.sequence import Sequence
+from trinity.runtime.scheduling.engine_thread import EngineThread
+from trinity.runtime.scheduling.inbox import AsyncInbox, Collector, Inbox, NumberedSink, Sink
+from trinity.runtime.scheduling.request_state import RequestState
+from trinity.runtime.scheduling.sequence import Sequence
 
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
@@ -24,7 +24,7 @@ Prompt = tuple[list[int], Request]
 FEW = 8  # responses that take less than a millisecond to prepare
 
 
-class AsyncAnswers:
+class AsyncResponses:
     """Chunks of responses that are submitted together, as pairs (index of the response, chunk).
 
     The iteration ends with the last chunk of the last response; the error of one ends all.
@@ -32,22 +32,22 @@ class AsyncAnswers:
     """
 
     def __init__(
-        self, engine_thread: EngineThread, answers: abc.Sequence[RequestState],
+        self, engine_thread: EngineThread, requests: abc.Sequence[RequestState],
         sinks: abc.Sequence[Sink], inbox: AsyncInbox,
     ) -> None:  # fmt: skip
         self._engine_thread = engine_thread
-        self._answers = answers
+        self._requests = requests
         self._sinks = sinks  # requests refer to their sinks weakly
         self._inbox = inbox
-        self._left = len(answers)
-        self.prompt_tokens = [len(answer.tokens) for answer in answers]  # of each response
+        self._left = len(requests)
+        self.prompt_tokens = [len(request.tokens) for request in requests]  # of each response
 
-    def submit(self, client: str = "") -> AsyncAnswers:
+    def submit(self, client: str = "") -> AsyncResponses:
         """Start generating the responses. Arguments and errors: as ``EngineThread.submit``."""
-        self._engine_thread.submit(*self._answers, client=client)
+        self._engine_thread.submit(*self._requests, client=client)
         return self
 
-    def __aiter__(self) -> AsyncAnswers:
+    def __aiter__(self) -> AsyncResponses:
         return self
 
     async def __anext__(self) -> tuple[int, Chunk]:
@@ -64,14 +64,14 @@ class AsyncAnswers:
 
     def cancel(self, index: int) -> None:
         """End one response as "cancelled" if it has not ended."""
-        self._engine_thread.cancel(self._answers[index])
+        self._engine_thread.cancel(self._requests[index])
 
     def close(self) -> None:
         """Cancel the responses that have not ended. Closing again does nothing."""
         self._left = 0
-        self._engine_thread.cancel(*self._answers)
+        self._engine_thread.cancel(*self._requests)
 
-    def __enter__(self) -> AsyncAnswers:
+    def __enter__(self) -> AsyncResponses:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -100,21 +100,21 @@ class Client:
         requested.
         """
         inbox = Inbox()
-        return self._chunks(self._answer(ids, request, inbox), inbox)
+        return self._chunks(self._request_state(ids, request, inbox), inbox)
 
     def completions(self, prompts: abc.Sequence[Prompt]) -> list[Completion]:
         """The completions of all prompts, in order."""
         # Not a generator: the traceback of a caught exception would keep it and its inbox alive.
         inbox, by_index = Inbox(), dict[int, Completion]()
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
-        answers = self._answers(prompts, collectors)
+        requests = self._request_states(prompts, collectors)
         try:
-            self._engine_thread.submit(*answers)
-            for _ in answers:
+            self._engine_thread.submit(*requests)
+            for _ in requests:
                 index, completion = self._engine_thread.wait(inbox)
                 by_index[index] = completion
         finally:
-            self._engine_thread.cancel(*answers)
+            self._engine_thread.cancel(*requests)
         return [by_index[index] for index in range(len(prompts))]
 
     def as_they_end(
@@ -123,28 +123,28 @@ class Client:
         """Yield (index of the prompt, completion) as they end; ``next`` submits all prompts."""
         inbox = Inbox()
         collectors = [Collector(NumberedSink(inbox, i).put) for i in range(len(prompts))]
-        answers = self._answers(prompts, collectors)
+        requests = self._request_states(prompts, collectors)
         try:
-            self._engine_thread.submit(*answers)
-            for _ in answers:
+            self._engine_thread.submit(*requests)
+            for _ in requests:
                 yield self._engine_thread.wait(inbox)
         finally:
-            self._engine_thread.cancel(*answers)
+            self._engine_thread.cancel(*requests)
 
     async def astream(self, ids: list[int], request: Request) -> AsyncGenerator[Chunk, None]:
         """As ``stream``, in an event loop."""
-        with await self.submitted([(ids, request)]) as answers:
-            async for _, chunk in answers:
+        with await self.submitted([(ids, request)]) as responses:
+            async for _, chunk in responses:
                 yield chunk
 
     async def completion(self, ids: list[int], request: Request) -> Completion:
         """A whole completion, in an event loop."""
-        with await self.submitted([(ids, request)], whole=True) as answers:
-            return collect([chunk async for _, chunk in answers])
+        with await self.submitted([(ids, request)], whole=True) as responses:
+            return collect([chunk async for _, chunk in responses])
 
     async def submitted(
         self, prompts: abc.Sequence[Prompt], *, whole: bool = False
-    ) -> AsyncAnswers:
+    ) -> AsyncResponses:
         """All responses, checked and submitted when this returns, in an event loop.
 
         A thread prepares them if there are many, or if they have grammars or many stop strings.
@@ -160,7 +160,7 @@ class Client:
 
     def prepared(
         self, prompts: abc.Sequence[Prompt], inbox: AsyncInbox, *, whole: bool = False
-    ) -> AsyncAnswers:
+    ) -> AsyncResponses:
         """All responses, checked and not submitted yet; their chunks will come into ``inbox``.
 
         ``whole``: each response is one chunk, so that the event loop is not woken for each token.
@@ -170,8 +170,8 @@ class Client:
         if whole:
             sinks = [Collector(sink.put, joined) for sink in sinks]
         prompts = [(ids_or_bos(ids, self._tokenizer), request) for ids, request in prompts]
-        answers = self._answers(prompts, sinks)
-        return AsyncAnswers(self._engine_thread, answers, sinks, inbox)
+        requests = self._request_states(prompts, sinks)
+        return AsyncResponses(self._engine_thread, requests, sinks, inbox)
 
     def result(self, sequence: Sequence, inbox: Inbox) -> Any:
         """Run a sequence; return the one result that it puts into ``inbox``."""
@@ -200,24 +200,24 @@ class Client:
         """As ``result``, in an event loop."""
         return (await self.aresults([sequence], [inbox], client))[0]
 
-    def _chunks(self, answer: RequestState, inbox: Inbox) -> Generator[Chunk, None, None]:
+    def _chunks(self, request: RequestState, inbox: Inbox) -> Generator[Chunk, None, None]:
         try:
-            self._engine_thread.submit(answer)
+            self._engine_thread.submit(request)
             reason = None
             while reason is None:
                 chunk: Chunk = self._engine_thread.wait(inbox)
                 reason = chunk.finish_reason
                 yield chunk
         finally:
-            self._engine_thread.cancel(answer)
+            self._engine_thread.cancel(request)
 
-    def _answers(
+    def _request_states(
         self, prompts: abc.Sequence[Prompt], sinks: abc.Sequence[Sink]
     ) -> list[RequestState]:
         pairs = zip(prompts, sinks, strict=True)
-        return [self._answer(ids, request, sink) for (ids, request), sink in pairs]
+        return [self._request_state(ids, request, sink) for (ids, request), sink in pairs]
 
-    def _answer(self, ids: list[int], request: Request, sink: Sink) -> RequestState:
+    def _request_state(self, ids: list[int], request: Request, sink: Sink) -> RequestState:
         engine = self.engine
         with enough_memory("for a call"):
             return RequestState(

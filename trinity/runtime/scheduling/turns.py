@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trinity.runtime.sequence import Sequence
+    from trinity.runtime.scheduling.sequence import Sequence
 
 
 class Turns:

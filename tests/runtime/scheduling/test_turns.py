@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.test_scheduler import Steps, alone
+from tests.runtime.scheduling.test_scheduler import Steps, alone
 from tests.toy_model import ToyEngine
 from trinity.runtime.generation import Completion
 from trinity.server.caller import OWNER, caller_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from trinity.runtime.speculation_budget import SpeculationBudget
+from trinity.runtime.speculation.budget import SpeculationBudget
 
 # Lengths of the n-grams that are looked up, longest first: long matches are right most often.
 SIZES = (16, 6, 3)
@@ -63,13 +63,13 @@ class NgramIndex:
         return tokens
 
 
-class Guesses:
+class Proposer:
     """Proposals for one text, and how often they were right."""
 
     def __init__(self) -> None:
         self._index: NgramIndex | None = None
         self._size = 0  # the length of the n-gram that the newest proposal follows
-        self._guess: list[int] = []
+        self._proposal: list[int] = []
         self._at = 0  # the position of the proposal in the text
         self._believed: list[float] = []  # its probabilities, if the drafting layer made it
 
@@ -100,28 +100,28 @@ class Guesses:
             if number and promised > rate:
                 return self._drafted(tokens, budget, draft, number)
         # A proposal that is not computed still shows how reliable such proposals are.
-        self._guess = index.continuation(start, max(count, 1)) if size else []
+        self._proposal = index.continuation(start, max(count, 1)) if size else []
         self._size, self._at = size, len(tokens)
-        return self._guess[:count]
+        return self._proposal[:count]
 
     def _drafted(
         self, tokens: Sequence[int], budget: SpeculationBudget, draft: Draft, most: int
     ) -> list[int]:
         began, run = perf_counter(), budget.run()
-        self._guess = draft(most, run.wants)
+        self._proposal = draft(most, run.wants)
         budget.drafted(run.looked, perf_counter() - began)
         self._believed, self._at = run.believed, len(tokens)
-        return self._guess
+        return self._proposal
 
     def _learn(self, tokens: Sequence[int], budget: SpeculationBudget) -> None:
         """Compare the newest proposal with the tokens that came."""
-        came = tokens[self._at : self._at + len(self._guess)]
+        came = tokens[self._at : self._at + len(self._proposal)]
         if not came:
             return
-        pairs = zip(self._guess, came, strict=False)
+        pairs = zip(self._proposal, came, strict=False)
         right = next((i for i, (guess, token) in enumerate(pairs) if guess != token), len(came))
         wrong = right < len(came)
         if self._believed:
             budget.learn_draft(self._believed, right, wrong)
         else:
-            budget.learn(self._size, right, right < len(self._guess))
+            budget.learn(self._size, right, right < len(self._proposal))

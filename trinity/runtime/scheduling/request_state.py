@@ -13,16 +13,16 @@ import numpy as np
 from trinity.errors import InputError
 from trinity.runtime.generation import Chunk, FinishReason, Timings
 from trinity.runtime.image_rows import is_token
-from trinity.runtime.inbox import Sink
 from trinity.runtime.options import Request
 from trinity.runtime.sampling.active_samplers import has_dry
 from trinity.runtime.sampling.guide import Grammar, Guide
 from trinity.runtime.sampling.logprobs import TokenLogprob, token_logprob
 from trinity.runtime.sampling.sampler import Sampler
 from trinity.runtime.sampling.stop import StopMatcher
-from trinity.runtime.sequence import Logits, Sequence, check_context
-from trinity.runtime.speculation import Draft, Guesses
-from trinity.runtime.speculation_budget import SpeculationBudget
+from trinity.runtime.scheduling.inbox import Sink
+from trinity.runtime.scheduling.sequence import Logits, Sequence, check_context
+from trinity.runtime.speculation.budget import SpeculationBudget
+from trinity.runtime.speculation.proposals import Draft, Proposer
 from trinity_kernels.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class RequestState(Sequence):
                 "resumed",
             )
         self._most_proposals = request.proposals
-        self._guesses = Guesses()
+        self._proposer = Proposer()
         self._proposals: list[int] = []
         self._started = False
         self._prompt_end = len(prompt)  # the tokens before it are computed as a prompt
@@ -109,7 +109,7 @@ class RequestState(Sequence):
         return len(self.tokens) - 1
 
     @property
-    def running(self) -> bool:
+    def generating(self) -> bool:
         """Whether only the newest token, and tokens that a grammar forced with it, are not
         computed.
         """
@@ -155,7 +155,7 @@ class RequestState(Sequence):
         return list(filter(is_token, self.tokens)) if self.images else self.tokens
 
     @property
-    def guessed(self) -> bool:
+    def speculates(self) -> bool:
         """Whether tokens are speculated for this sequence."""
         return self._most_proposals > 0
 
@@ -228,7 +228,7 @@ class RequestState(Sequence):
     def _proposed(self, budget: SpeculationBudget, most: int, draft: Draft | None) -> list[int]:
         """Tokens that may follow the newest one."""
         # The drafting layer has no embeddings for rows of images.
-        proposed = self._guesses.propose(self.tokens, budget, most, None if self.images else draft)
+        proposed = self._proposer.propose(self.tokens, budget, most, None if self.images else draft)
         if self.images:
             proposed = list(takewhile(is_token, proposed))
         if self._guide is None or not proposed:
@@ -333,9 +333,9 @@ class RequestState(Sequence):
 
     def _shift(self) -> None:
         """Drop the older half of the tokens that are not kept; the rest is computed again."""
-        behind = len(self.tokens) - self._keep
-        del self.tokens[self._keep : self._keep + (behind + 1) // 2]
-        self._guesses = Guesses()
+        later = len(self.tokens) - self._keep
+        del self.tokens[self._keep : self._keep + (later + 1) // 2]
+        self._proposer = Proposer()
         self._sampler.forget()
         kept, self._prompt_end = min(self._keep, self._prompt_end), len(self.tokens)
         if self.cache is not None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trinity.runtime.step_costs import (
+from trinity.runtime.scheduling.step_costs import (
     FIRST_ROWS,
     LEAST_ROWS,
     MANY_ROWS,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from trinity.runtime.step_costs import ALIKE, StepFit, StepTimes, pairs
+from trinity.runtime.scheduling.step_costs import ALIKE, StepFit, StepTimes, pairs
 
 TIMES = [
     StepTimes(0.01, 0.002, 0.004, 4e-4, 6e-7),

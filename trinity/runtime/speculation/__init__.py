@@ -1,0 +1,1 @@
+"""Speculation: proposes tokens that one step then computes together."""
