@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated
@@ -45,10 +45,10 @@ def libraries() -> Iterator[None]:
         ) from error
 
 
-def found_models(folder: str | None) -> list[str]:
+def found_models(folder: str | None, say: Callable[[str], None]) -> list[str]:
     """Return the models of a folder or of this machine, or the demo chat model if there are none.
 
-    They are printed on standard error. Raises: InputError as ``local_models``.
+    ``say`` is called with lines for the user. Raises: InputError as ``local_models``.
     """
     from trinity.tools.local_models import local_models
 
@@ -128,18 +128,21 @@ def serve(
         raise Exit(INTERRUPTED if number == signal.SIGINT else 0)
     if model and models_dir is not None:
         raise BadParameter("--model and --models-dir exclude each other; give only one of them")
-    if models_preset is None:
-        presets, refs = {}, model or found_models(models_dir)
-    else:
+
+    def offered(say: Callable[[str], None]) -> server.Offered:
+        if models_preset is None:
+            return model or found_models(models_dir, say), {}
         from trinity.cli.presets import read_presets, with_presets
 
         presets = read_presets(models_preset, DEFAULTS, say)
         given = model or any(preset.ref for preset in presets.values())
-        found = [] if given and models_dir is None else found_models(models_dir)
-        refs = with_presets(model or (), found, presets, say)
+        found = [] if given and models_dir is None else found_models(models_dir, say)
+        return with_presets(model or (), found, presets, say), presets
+
+    refs, presets = offered(say)
     if not model and len(refs) > 1:
         settings = on_demand(settings)
-    ended_by = server.serve(refs, settings, loading, say, generation, presets)
+    ended_by = server.serve(refs, settings, loading, say, generation, presets, offered)
     status = INTERRUPTED if ended_by == signal.SIGINT else 0
     leave_threads(status)
     raise Exit(status)

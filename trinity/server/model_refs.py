@@ -81,6 +81,7 @@ def served_models(
         if given.get("context_length") is None:
             one.longest = partial(longest_context, ref)
         one.defaults, one.aliases, one.at_start = preset.generation, preset.aliases, preset.at_start
+        one.loaded_with = (ref, given, chosen)
         return one
 
     served: dict[str, Served] = {}

@@ -8,7 +8,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -82,6 +82,8 @@ class Models:
         self.served = {model.name: model for model in served}
         # Makes a model of a name and a reference, if requests may add models.
         self.of_ref: Callable[[str, str], Served] | None = None
+        # Reads again which models there are, if they were not fixed at the start.
+        self.reload: Callable[[], Awaitable[None]] | None = None
         self.pulling = asyncio.Lock()  # held by the one download that may run
         self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
         self.first = served[0]
@@ -116,6 +118,29 @@ class Models:
             served.aliases, served.tags = old.aliases, old.tags
             self._by_name.update(dict.fromkeys(old.aliases, served))
             self._retire(old, served)
+        self._tell("*", None)
+
+    def offer(self, served: Sequence[Served], instead: Collection[str]) -> None:
+        """Serve these models in place of those of the names ``instead``, of which responses go on.
+
+        A loaded model stays loaded if it would be loaded in the same way.
+        """
+        before, listed = self.served, dict[str, Served]()
+        for new in served:
+            old = before.get(new.name)
+            same = old is not None and old.loaded_with == new.loaded_with
+            if old is not None and same:
+                old.defaults, old.aliases, old.tags = new.defaults, new.aliases, new.tags
+                new = old
+            listed[new.name] = new
+        others = {name: one for name, one in before.items() if name not in instead}
+        self.served = {**listed, **{name: others[name] for name in others if name not in listed}}
+        self._by_name = {alias: one for one in listed.values() for alias in one.aliases}
+        self._by_name |= self.served
+        self.first = next(iter(self.served.values()))
+        for old in before.values():
+            if self.served.get(old.name) is not old:
+                self._retire(old, self.first)
         self._tell("*", None)
 
     def remove(self, served: Served) -> None:

@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +21,7 @@ import uvicorn
 
 from trinity.errors import InputError
 from trinity.runtime.paging import give_back_heap
+from trinity.server.errors import ApiError
 from trinity.server.settings import ServerOptions
 from trinity.server.transport.accepting import BACKLOG, Accepting
 from trinity.server.transport.connection import Connection, written_to
@@ -40,13 +42,20 @@ log = logging.getLogger("trinity.server")
 class Server(uvicorn.Server):
     """A server that shuts down cleanly at the first signal, and at once at the second.
 
-    It ends within ``drain`` + 5 s, even if clients, threads of requests or models do not.
+    It ends within ``drain`` + 5 s, even if clients, threads of requests or models do not. SIGHUP
+    calls ``reload``, unless the terminal was closed, which ends the process.
     """
 
     ended_by: int | None = None
 
-    def __init__(self, config: uvicorn.Config, most_connections: int | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, most_connections: int | None = None,
+        reload: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(config)
+        self._reload = reload  # what SIGHUP does
+        self._has_terminal, self._hung_up = False, False
+        self._reloading: asyncio.Task[None] | None = None
         self.server_state = self._connections = Connections(most_connections)
         self._given_back = 0  # connections and answers until then
 
@@ -82,6 +91,9 @@ class Server(uvicorn.Server):
             self._connections.sweep()
         if counter % GIVE_BACK_TICKS == 0:
             self._give_back()
+        if self._hung_up and self._reload is not None:
+            self._hung_up = False
+            self._reloading = asyncio.create_task(logged(self._reload))
         return await super().on_tick(counter)
 
     def _give_back(self) -> None:
@@ -109,6 +121,13 @@ class Server(uvicorn.Server):
         self.should_exit = True
         self.ended_by = sig
 
+    def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
+        """Reload soon; end as without this handler if the terminal was closed."""
+        self._hung_up = True
+        if self._has_terminal and not has_terminal():
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals end the server while it runs; its caller then continues.
@@ -120,11 +139,31 @@ class Server(uvicorn.Server):
             return
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        if self._reload is not None and sys.platform != "win32":
+            before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
+            # A program of `nohup` is not to end with its terminal.
+            ignored = before[signal.SIGHUP] == signal.SIG_IGN
+            self._has_terminal = not ignored and has_terminal()
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def has_terminal() -> bool:
+    """Whether the process has a terminal that has not been closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+async def logged(reload: Callable[[], Awaitable[None]]) -> None:
+    """Reload; an error has been logged."""
+    with suppress(ApiError):
+        await reload()
 
 
 async def end_tasks(seconds: float) -> None:

@@ -91,6 +91,7 @@ class Served:
     aliases: Sequence[str] = ()  # further names
     tags: Sequence[str] = ()  # words of the list of models
     estimates: Estimates = field(default_factory=Estimates)
+    loaded_with: object = None  # what the loaded model depends on, to compare with
 
     def check_queue(self, name: str, most: int) -> None:
         """Raises: ApiError 429 if ``most`` responses wait and the client ``name`` has its share."""

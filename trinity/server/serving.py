@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from trinity.server.model_refs import (
 )
 from trinity.server.models import Models
 from trinity.server.process import Server, config, listening
+from trinity.server.reload import Reload, some_of
 from trinity.server.security import EVERYWHERE
 from trinity.server.served import Served
 from trinity.server.service import NO_DEFAULTS
@@ -39,18 +40,20 @@ if TYPE_CHECKING:
 # Seconds until a running thread yields the interpreter's lock (Python's default: 5 ms), so that a
 # thread that reads a long request does not hold up the event loop and the engine.
 SWITCH_SECONDS = 0.0005
-_NAMED = 5  # models in the line that says what is served
+Offered = tuple[Sequence[str], Mapping[str, Preset]]  # models, and options of single ones
 
 
 def serve(
     refs: Sequence[str], options: ServerOptions, loading: Mapping[str, Any], say: Say,
     defaults: Mapping[str, Any] = NO_DEFAULTS, presets: Mapping[str, Preset] = NO_PRESETS,
+    again: Callable[[Say], Offered] | None = None,
 ) -> int | None:  # fmt: skip
     """Serve models until a signal arrives; return its number.
 
     ``refs`` are NAME=REF or REF, with REF as in ``trinity.load``; ``loading`` are its options.
     ``say`` is called with lines for the user. ``defaults`` are GenerationOptions for requests that
-    do not set them, ``presets`` options of single models. Raises: TrinityError.
+    do not set them, ``presets`` options of single models. ``again`` returns ``refs`` and
+    ``presets`` as they are by then, for a reload. Raises: TrinityError.
     """
     options.all_keys()
     say = log_to(say, requests=options.log_requests, json=options.log_format == "json")
@@ -58,7 +61,7 @@ def serve(
     limits = {"max_sequences": options.parallel, "batch_size": options.batch_size}
     loading = {**loading, **{name: most for name, most in limits.items() if most is not None}}
 
-    def made(texts: Sequence[str]) -> list[Served]:
+    def made(texts: Sequence[str], presets: Mapping[str, Preset]) -> list[Served]:
         served = served_models(texts, loading, say, template, presets)
         for model in served:
             if options.state is not None and options.prefix_cache_bytes:
@@ -67,13 +70,17 @@ def serve(
             model.load = partial(settled, model.load)
         return served
 
-    served = made(refs)
-    served[0].aliases = (*served[0].aliases, *options.aliases)
-    served[0].tags = options.all_tags
-    taken = Counter(name for model in served for name in {model.name, *model.aliases})
-    twice = [name for name, count in taken.items() if count > 1]
-    if twice:
-        raise InputError(f"the alias {min(twice)!r:.80} is the name of another model")
+    def offered(refs: Sequence[str], presets: Mapping[str, Preset]) -> list[Served]:
+        served = made(refs, presets)
+        served[0].aliases = (*served[0].aliases, *options.aliases)
+        served[0].tags = options.all_tags
+        taken = Counter(name for model in served for name in {model.name, *model.aliases})
+        twice = [name for name, count in taken.items() if count > 1]
+        if twice:
+            raise InputError(f"the alias {min(twice)!r:.80} is the name of another model")
+        return served
+
+    served = offered(refs, presets)
     if options.slot_save_path is not None:
         check_folder(options.slot_save_path)
     models = Models(
@@ -82,11 +89,19 @@ def serve(
     )  # fmt: skip
 
     def added(name: str, ref: str) -> Served:
-        (model,) = made([ref])
+        (model,) = made([ref], presets)
         model.name = name
         return model
 
     models.of_ref = added if options.allow_pull else None
+    if again is not None:
+
+        def offered_by_now() -> list[Served]:
+            nonlocal presets
+            refs, presets = again(say)
+            return offered(refs, presets)
+
+        models.reload = Reload(models, offered_by_now, say)
     created = None
     if options.allow_create:
         from trinity.server.created import CreatedModels
@@ -120,10 +135,8 @@ def run(
     def ready() -> None:
         for address in addresses:
             say(f"listening on {address}")
-        names = list(models.served)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         page = "" if "/" in options.disable else f"; chat page: {addresses[0]}/"
-        say(f"models: {', '.join(names[:_NAMED])}{more}{page}")
+        say(f"models: {some_of(list(models.served))}{page}")
 
     app = make_app(models, options, failed, ready, defaults, speech, created)
     with ExitStack() as open_sockets:
@@ -139,7 +152,7 @@ def run(
                 f"warning: {everywhere[0]} is every address of this machine, and there is no API "
                 "key: anyone who reaches it can use the models; give --api-key, or --host 127.0.0.1"
             )
-        server = Server(config(app, options), options.max_connections)
+        server = Server(config(app, options), options.max_connections, models.reload)
         sys.setswitchinterval(SWITCH_SECONDS)
         bound_kept_heap()
         server.run(sockets=listeners)

@@ -55,7 +55,7 @@ async def props(call: Call[Any]) -> ASGI:
                     "n_ctx": model.context_length,
                     "speculative": True,
                     "is_processing": False,
-                    "params": settings(model, call.service.defaults),
+                    "params": settings(model, {**lease.defaults, **call.service.defaults}),
                 },
                 model.max_sequences or 1,
                 lease.ref,

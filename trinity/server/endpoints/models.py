@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
+from trinity.server.schemas import Body
 from trinity.server.served import Served
 
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 # A header that Anthropic's clients send: they get the fields of Anthropic's list as well.
 ANTHROPIC = "anthropic-version"
+
+
+class ListQuery(Body):
+    """``reload``: read the presets and folders of models again before, as llama.cpp's router."""
+
+    reload: bool = False
 
 
 class Status(msgspec.Struct):
@@ -122,6 +129,8 @@ def meta(model: Model) -> Meta:
 
 async def models(call: Call[Any]) -> ASGI:
     """List all models."""
+    if call.query.reload and call.service.models.reload is not None:
+        await call.service.models.reload()
     anthropic = ANTHROPIC in call.request.headers
     cards = [card(one, anthropic=anthropic) for one in call.service.models.served.values()]
     listed = ModelList(cards, models=[llama_model(one) for one in cards])
@@ -137,7 +146,9 @@ async def model(call: Call[Any]) -> ASGI:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/models", models, "The models that may be asked for.", answer=ModelList),
-    Endpoint("GET", "/models", models, "The models that may be asked for.", answer=ModelList),
+    Endpoint("GET", "/v1/models", models, "The models that may be asked for.", answer=ModelList,
+             query=ListQuery),
+    Endpoint("GET", "/models", models, "The models that may be asked for.", answer=ModelList,
+             query=ListQuery),
     Endpoint("GET", "/v1/models/{model:path}", model, "One model.", answer=ModelCard),
-)
+)  # fmt: skip
