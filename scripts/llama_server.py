@@ -33,7 +33,7 @@ SAME = {
     "--threads": "--threads", "--parallel": "--parallel", "--batch-size": "--batch-size",
     "--n-predict": "--max-tokens", "--api-key": "--api-key", "--lora": "--lora",
     "--pooling": "--pooling", "--tags": "--tags", "--slot-save-path": "--slot-save-path",
-    "--keep": "--keep",
+    "--keep": "--keep", "--media-path": "--media-path",
 }  # fmt: skip
 # Of no meaning here, or always on. The value says whether the option has one.
 DROPPED = {
@@ -43,7 +43,7 @@ DROPPED = {
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
     "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
     "--mmproj-url": True, "--reranking": False,
-    "--reasoning-format": True, "--media-path": True,
+    "--reasoning-format": True,
 }  # fmt: skip
 
 # Chat templates that llama-server has by name, in Jinja2.

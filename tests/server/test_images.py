@@ -22,6 +22,7 @@ from starlette.testclient import TestClient
 import trinity
 from tests.images import small_vision_models as small
 from tests.server.conftest import LIMIT, socket_server
+from trinity.errors import InputError
 from trinity.server.app import make_app
 from trinity.server.models import Models
 from trinity.server.served import Served
@@ -164,6 +165,22 @@ def test_wrong_images_are_refused(vision_url: str, url: object, message: str) ->
     response = chat(vision_url, {"type": "image_url", "image_url": {"url": url}})
     assert response.status_code == 400, response.text
     assert message in response.json()["error"]["message"]
+
+
+def test_images_of_a_folder(vision: trinity.Model, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(base64.b64decode(IMAGE))
+    app = make_app(
+        Models([Served("vision", "vision", lambda: vision, model=vision)]),
+        ServerOptions(media_path=tmp_path),
+    )
+    client = TestClient(app, base_url="http://localhost")  # not entered, which would end the model
+    for name, status in (("a.png", 200), (f"{tmp_path}/a.png", 200), ("../a.png", 400)):
+        part = {"type": "image_url", "image_url": {"url": f"file://{name}"}}
+        body = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 1}
+        response = client.post("/v1/chat/completions", json=body)
+        assert response.status_code == status, response.text
+    with pytest.raises(InputError, match="no such folder"):
+        ServerOptions(media_path=tmp_path / "none")
 
 
 @pytest.mark.full

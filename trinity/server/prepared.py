@@ -84,6 +84,10 @@ class PromptSettings(NamedTuple):
     """Variables for chat templates that have them."""
     fetched_bytes: int = 0
     """The most bytes of a request's images that are fetched; 0: none are."""
+    media_path: str = ""
+    """The folder of images that file URLs may name; empty: none may."""
+    media_bytes: int = 0
+    """The most bytes of a request's images that are read from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ def prepared(
         ignored.add(job.effort_param)
         job = replace(job, reasoning_budget=None)
     check_images(model, job.messages)
-    job = replace(job, messages=with_images(job.messages, settings.fetched_bytes))
+    job = replace(job, messages=with_images(job.messages, settings))
     if job.cut_after is None:
         prompt = chat_prompt(ignored, model, job, settings, fitting=fitting)
     else:
@@ -179,7 +183,7 @@ def chat_prompt(
     Variables of the job override those of the settings.
     """
     check_images(model, job.messages)
-    messages, begun = with_images(job.messages, settings.fetched_bytes), ""
+    messages, begun = with_images(job.messages, settings), ""
     if job.continues:
         messages, begun = messages[:-1], str(messages[-1]["content"])
     prompt = model.chat_prompt(
@@ -221,13 +225,15 @@ def check_images(model: Model, messages: Sequence[Mapping[str, Any]]) -> None:
                 )  # fmt: skip
 
 
-def with_images(messages: Sequence[Mapping[str, Any]], most: int) -> Sequence[Mapping[str, Any]]:
-    """Return messages with the content of URLs, ``most`` bytes at most.
+def with_images(
+    messages: Sequence[Mapping[str, Any]], settings: PromptSettings
+) -> Sequence[Mapping[str, Any]]:
+    """Return messages with the content of URLs, as the settings allow.
 
-    Raises: ApiError if ``most`` is 0; InputError for what cannot be fetched; NotFetchedError in a
-    thread that must not wait.
+    Raises: ApiError if they do not; InputError for what cannot be fetched or read; NotFetchedError
+    in a thread that must not wait.
     """
-    left, count, end = most, 0, 0.0
+    left, local, count, end = settings.fetched_bytes, settings.media_bytes, 0, 0.0
     made = []
     for message in messages:
         content = message.get("content")
@@ -237,12 +243,13 @@ def with_images(messages: Sequence[Mapping[str, Any]], most: int) -> Sequence[Ma
             if url is None:
                 continue
             where, count = part["where"], count + 1
-            if not most:
+            is_file = url.startswith("file:")
+            if not (settings.media_path if is_file else settings.fetched_bytes):
+                option = "--media-path" if is_file else "--allow-image-urls"
                 raise ApiError(
                     400,
                     f"{where}: {url!r:.60} is not fetched; send the image itself, as a URL that "
-                    "begins with data:image/png;base64, or start the server with "
-                    "--allow-image-urls", where,
+                    f"begins with data:image/png;base64, or start the server with {option}", where,
                 )  # fmt: skip
             if count > _MOST_URLS:
                 raise ApiError(
@@ -250,11 +257,17 @@ def with_images(messages: Sequence[Mapping[str, Any]], most: int) -> Sequence[Ma
                 )
             if only_known.get():
                 raise NotFetchedError
-            from trinity.images.fetching import SECONDS, fetched
+            if is_file:
+                from trinity.images.local_media import read_media
 
-            end = end or time.monotonic() + SECONDS
-            image = fetched(url, where, left, end)
-            left -= len(image)
+                image = read_media(url, where, settings.media_path, local)
+                local -= len(image)
+            else:
+                from trinity.images.fetching import SECONDS, fetched
+
+                end = end or time.monotonic() + SECONDS
+                image = fetched(url, where, left, end)
+                left -= len(image)
             parts[place] = {"type": "image", "image": image}
         made.append({**message, "content": parts} if parts else message)
     return made if count else messages

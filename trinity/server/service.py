@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -272,7 +273,10 @@ class Service:
         """The server's settings of prompts."""
         settings = self.settings
         fetched = settings.max_audio if settings.allow_image_urls else 0
-        return PromptSettings(settings.chat_template_kwargs or {}, fetched)
+        folder = "" if settings.media_path is None else os.fspath(settings.media_path)
+        return PromptSettings(
+            settings.chat_template_kwargs or {}, fetched, folder, settings.max_audio
+        )
 
     def _salted(self, caller: Caller, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return options with the salt of the owner's cached prompts; slots need none."""

@@ -290,6 +290,15 @@ class ServerOptions:
             "Let chat completions show the prompt, as with verbose: true.", ("--verbose-answers",)
         ),
     ] = False
+    media_path: Annotated[
+        Path | None,
+        path(
+            "Read images in this folder that requests name by file URLs.",
+            "FOLDER",
+            "--media-path",
+            "--allowed-local-media-path",
+        ),
+    ] = None
     log_requests: Annotated[
         bool, Option("Log method, path, status and time of each request.", ("--log-requests",))
     ] = False
@@ -304,6 +313,10 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.media_path is not None and not os.path.isdir(self.media_path):
+            raise InputError(
+                f"{os.fspath(self.media_path)}: there is no such folder (--media-path)"
+            )
         if self.prefix_cache_bytes and self.state is None:
             raise InputError("prefix_cache_bytes needs a folder; give state (--state), too")
 

@@ -50,44 +50,44 @@ Instructions = str | Annotated[list[dict[str, Any]], Meta(min_length=1)]
 Value = str | bool
 
 
-class Predicate(Body, tag_field="type", tag="predicate"):
+class PredicateQuestion(Body, tag_field="type", tag="predicate"):
     """How probable is it that a statement about the input is true?"""
 
     instructions: Instructions
     name: str | None = None
 
 
-class Option(Body):
+class ChoiceOption(Body):
     """A value to choose."""
 
     value: Value
     description: str | None = None
 
 
-class Choice(Body, tag_field="type", tag="choice"):
+class ChoiceQuestion(Body, tag_field="type", tag="choice"):
     """Which of these values fits the input?"""
 
     instructions: Instructions
-    choices: Annotated[list[Option], Meta(min_length=2, max_length=255)]
+    choices: Annotated[list[ChoiceOption], Meta(min_length=2, max_length=255)]
     name: str | None = None
 
 
-class Level(Body):
+class ScoreLevel(Body):
     """A level of a scale."""
 
     label: str
     description: str | None = None
 
 
-class Score(Body, tag_field="type", tag="score"):
+class ScoreQuestion(Body, tag_field="type", tag="score"):
     """Which of these levels, in their order, has the input?"""
 
     instructions: Instructions
-    levels: Annotated[list[Level], Meta(min_length=2, max_length=255)]
+    levels: Annotated[list[ScoreLevel], Meta(min_length=2, max_length=255)]
     name: str | None = None
 
 
-Question = Predicate | Choice | Score
+Question = PredicateQuestion | ChoiceQuestion | ScoreQuestion
 
 
 class DecisionRequest(Body):
@@ -202,9 +202,9 @@ def asked_of(ignored: Ignored, body: DecisionRequest) -> list[Asked]:
 
 def _options(question: Question, where: str) -> list[str] | None:
     """The options of a question, as texts. Raises: ApiError for two of the same value."""
-    if isinstance(question, Predicate):
+    if isinstance(question, PredicateQuestion):
         return None
-    if isinstance(question, Score):
+    if isinstance(question, ScoreQuestion):
         return [_described(level.label, level.description) for level in question.levels]
     values = [(type(option.value), option.value) for option in question.choices]
     if len(set(values)) < len(values):
@@ -329,10 +329,10 @@ def answer_of(
     question: Question, found: Sequence[float]
 ) -> PredicateAnswer | ChoiceAnswer | ScoreAnswer:
     """The answer to a question, of the probabilities of its options."""
-    if isinstance(question, Predicate):
+    if isinstance(question, PredicateQuestion):
         return PredicateAnswer(question.name, found[0])
     most = max(range(len(found)), key=found.__getitem__)
-    if isinstance(question, Choice):
+    if isinstance(question, ChoiceQuestion):
         values = [option.value for option in question.choices]
         rows = [ChoiceProbability(*pair) for pair in zip(values, found, strict=True)]
         return ChoiceAnswer(question.name, values[most], found[most], rows)

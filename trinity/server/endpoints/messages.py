@@ -162,7 +162,7 @@ def image_part(given: object, where: str) -> dict[str, Any]:
     """Return the part of an image for chat templates: of a URL, or of base64 alone.
 
     The image is fetched or decoded later, in a thread. Raises: ApiError for URLs of other kinds
-    than data, http and https.
+    than data, http, https and file.
     """
     if not isinstance(given, str) or not given:
         raise ApiError(
@@ -170,7 +170,7 @@ def image_part(given: object, where: str) -> dict[str, Any]:
         )
     if given.startswith("data:"):
         return {"type": "image_url", "image_url": given}
-    if given.startswith(("http://", "https://")):
+    if given.startswith(("http://", "https://", "file://")):
         return {"type": "image", "fetched_url": given, "where": where}
     if ":" in given[:16]:
         raise ApiError(
