@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import trinity
 from tests.images import small_gemma4_models as gemma4
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import CONFIG, PROCESSOR, changed_copy, check_reads_only_text
 from tests.images.mmproj_files import write_changed_mmproj, write_mmproj
 from tests.images.test_vision_models import asked
 from trinity.errors import ConfigError
@@ -71,39 +70,24 @@ def test_an_image_is_not_larger_than_a_step(directories: dict[str, Path]) -> Non
 def test_a_tower_that_is_not_supported_leaves_the_text(
     file: str, key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["gemma4"], tmp_path / "model")
-    path = tmp_path / "model" / file
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    (content["vision_config"] if file == "config.json" else content)[key] = value
-    path.write_text(json.dumps(content), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines), lines
+    part = "vision_config" if file == CONFIG else ""
+    path = changed_copy(directories["gemma4"], tmp_path / "model", {key: value}, file, part)
+    check_reads_only_text(path, message)
 
 
 def test_rows_of_images_have_the_layers_embeddings_of_token_0(
     directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["gemma4_e"], tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    content["text_config"]["pad_token_id"] = 2
-    path.write_text(json.dumps(content), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("pad_token_id is 2; trinity reads 0" in line for line in lines), lines
+    changes: dict[str, object] = {"pad_token_id": 2}
+    path = changed_copy(directories["gemma4_e"], tmp_path / "model", changes, part="text_config")
+    check_reads_only_text(path, "pad_token_id is 2; trinity reads 0")
 
 
 def test_normalized_pixels_are_centered(directories: dict[str, Path], tmp_path: Path) -> None:
     """A mean of 0.5 and a deviation of 0.25 turn 0 .. 1 into -5 .. 3."""
-    shutil.copytree(directories["gemma4"], tmp_path / "model")
-    path = tmp_path / "model" / "preprocessor_config.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    content |= {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
-    path.write_text(json.dumps(content), "utf-8")
-    with trinity.load(tmp_path / "model") as model:
+    changes = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    path = changed_copy(directories["gemma4"], tmp_path / "model", changes, PROCESSOR)
+    with trinity.load(path) as model:
         assert model._images is not None
         config = model._images.config
     assert [(p - config.mean[0]) / config.std[0] for p in (0, 1)] == [-5, 3]
@@ -154,15 +138,9 @@ def test_a_damaged_projector_without_a_tower_is_refused(
 def test_an_unfit_directory_without_a_tower_leaves_the_text(
     key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["gemma4_12b"], tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    content["vision_config"][key] = value
-    path.write_text(json.dumps(content), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines), lines
+    to = tmp_path / "model"
+    changed_copy(directories["gemma4_12b"], to, {key: value}, part="vision_config")
+    check_reads_only_text(to, message)
 
 
 @pytest.mark.parametrize("name", gemma4.NAMES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import trinity
 from tests.formats.raw_safetensors import write_safetensors
 from tests.images import small_internvl_models as internvl
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import changed_copy, check_reads_only_text
 from tests.images.mmproj_files import write_mmproj
 from tests.images.test_vision_models import GREEDY, asked, logits_of
 from trinity.errors import ConfigError, UnsupportedError
@@ -37,15 +36,6 @@ def test_grids_are_those_of_transformers(size: tuple[int, int], expected: tuple[
     assert nearest_grid(*size, SETTINGS) == expected
 
 
-def _copied(source: Path, to: Path, file: str, part: str, key: str, value: object) -> Path:
-    """Copy a directory, with another value in one of its files."""
-    shutil.copytree(source, to)
-    content: dict[str, Any] = json.loads((to / file).read_text("utf-8"))
-    (content[part] if part else content)[key] = value
-    (to / file).write_text(json.dumps(content), "utf-8")
-    return to
-
-
 @pytest.mark.parametrize(("file", "part", "key", "value", "message"), [
     ("config.json", "", "vision_feature_layer", -2, "vision_feature_layer is -2"),
     ("config.json", "", "vision_feature_select_strategy", "full", "strategy is 'full'"),
@@ -64,11 +54,8 @@ def test_a_tower_that_is_not_supported_leaves_the_text(
     file: str, part: str, key: str, value: object, message: str, directories: dict[str, Path],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    path = _copied(directories["internvl"], tmp_path / "model", file, part, key, value)
-    lines: list[str] = []
-    with trinity.load(path, progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines), lines
+    path = changed_copy(directories["internvl"], tmp_path / "model", {key: value}, file, part)
+    check_reads_only_text(path, message)
 
 
 @pytest.mark.parametrize("kind", ["mamba", 3])
@@ -76,7 +63,7 @@ def test_a_text_model_that_is_not_supported_is_refused(
     kind: object, directories: dict[str, Path], tmp_path: Path
 ) -> None:
     source = directories["internvl"]
-    path = _copied(source, tmp_path / "model", "config.json", "text_config", "model_type", kind)
+    path = changed_copy(source, tmp_path / "model", {"model_type": kind}, part="text_config")
     message = f"model_type is {kind!r}; trinity reads InternVLForConditionalGeneration with llama"
     with pytest.raises(UnsupportedError, match=message):
         trinity.load(path)
@@ -171,10 +158,7 @@ def test_a_directory_of_opengvlab_that_is_not_supported_leaves_the_text(
     changed: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = small.write_chat_directory("internvl", tmp_path / "chat", **changed)
-    lines: list[str] = []
-    with trinity.load(path, progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines), lines
+    check_reads_only_text(path, message)
 
 
 def test_a_directory_of_opengvlab_may_have_no_tiles(tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import trinity
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import PROCESSOR, changed_copy, check_reads_only_text
 from tests.images.test_vision_models import asked, plain
 from trinity.images.cutting import fitted
 from trinity.images.family import Squares
@@ -74,11 +71,8 @@ def test_texts_fit_the_squares(rows: int, columns: int, whole: bool, count: int)
 def test_settings_of_tiles_count(
     key: str, value: object, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["lfm2vl"], tmp_path / "model")
-    path = tmp_path / "model" / "preprocessor_config.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**content, key: value}), "utf-8")
-    with trinity.load(tmp_path / "model") as model:
+    path = changed_copy(directories["lfm2vl"], tmp_path / "model", {key: value}, PROCESSOR)
+    with trinity.load(path) as model:
         ids = model.apply_chat_template(asked(small.image(100, 60)))
         assert model.generate(ids, max_tokens=1).token_ids
     parts = [len(image.rows) for image in ids.images]
@@ -101,11 +95,5 @@ def test_settings_of_tiles_count(
 def test_a_tower_that_is_not_supported_leaves_the_text(
     file: str, key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["lfm2vl"], tmp_path / "model")
-    path = tmp_path / "model" / file
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({**content, key: value}), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and re.search(message, line) for line in lines), lines
+    path = changed_copy(directories["lfm2vl"], tmp_path / "model", {key: value}, file)
+    check_reads_only_text(path, message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import trinity
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import changed_copy, check_reads_only_text
 from tests.images.mmproj_files import write_changed_mmproj
 from tests.images.test_vision_models import GREEDY, asked
 from trinity.errors import ConfigError
@@ -59,15 +59,8 @@ def test_tokens_end_the_lines_of_an_image(models: dict[str, trinity.Model]) -> N
 def test_a_tower_that_is_not_supported_leaves_the_text(
     part: str, key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["mistral3"], tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    (content[part] if part else content)[key] = value
-    path.write_text(json.dumps(content), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and re.search(message, line) for line in lines), lines
+    path = changed_copy(directories["mistral3"], tmp_path / "model", {key: value}, part=part)
+    check_reads_only_text(path, message)
 
 
 @pytest.mark.parametrize(("name", "shape", "message"), [
@@ -108,7 +101,4 @@ def test_pixtral_12b_reads_all_patches_of_the_last_layer(
     content: dict[str, Any] = json.loads(path.read_text("utf-8"))
     content = {name: own for name, own in content.items() if name != key}
     path.write_text(json.dumps(content | ({} if value is None else {key: value})), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines), lines
+    check_reads_only_text(tmp_path / "model", message)

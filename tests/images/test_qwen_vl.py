@@ -12,6 +12,7 @@ import pytest
 
 import trinity
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import PROCESSOR, changed_copy, check_reads_only_text
 from tests.images.mmproj_files import write_mmproj
 from tests.images.test_vision_models import asked
 from trinity.errors import ConfigError, InputError
@@ -102,13 +103,9 @@ def test_a_file_cannot_make_images_large(found: tuple[int, int], expected: tuple
 def test_unknown_filters_leave_the_text(
     resample: int, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["qwen3vl"], tmp_path / "model")
-    file = tmp_path / "model" / "preprocessor_config.json"
-    settings: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    file.write_text(json.dumps(settings | {"resample": resample}), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append):
-        assert any(f"there is no filter {resample}" in line for line in lines)
+    changes: dict[str, object] = {"resample": resample}
+    path = changed_copy(directories["qwen3vl"], tmp_path / "model", changes, PROCESSOR)
+    check_reads_only_text(path, f"there is no filter {resample}")
 
 
 def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_path: Path) -> None:
@@ -141,15 +138,9 @@ def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_pat
 def test_a_tower_that_contradicts_itself_leaves_the_text(
     key: str, value: object, message: str, directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    shutil.copytree(directories["qwen3vl"], tmp_path / "model")
-    file = tmp_path / "model" / "config.json"
-    config: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    config["vision_config"][key] = value
-    file.write_text(json.dumps(config), "utf-8")
-    lines: list[str] = []
-    with trinity.load(tmp_path / "model", progress=lines.append) as model:
-        assert not model.reads_images
-    assert any("images are not read" in line and message in line for line in lines)
+    to = tmp_path / "model"
+    changed_copy(directories["qwen3vl"], to, {key: value}, part="vision_config")
+    check_reads_only_text(to, message)
 
 
 def test_a_projector_of_another_model_is_refused(

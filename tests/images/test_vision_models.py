@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 import trinity
 from tests.images import small_lfm2_models as lfm2
 from tests.images import small_vision_models as small
+from tests.images.changed_directories import changed_copy
 from tests.images.conftest import NAMES
 from tests.images.mmproj_files import write_mmproj
 from trinity.errors import ConfigError, ContextLengthError, InputError, UnsupportedError
@@ -315,14 +316,8 @@ def test_an_mmproj_file_of_another_model_is_refused(
 def test_a_tower_that_is_not_supported_leaves_the_text(
     directories: dict[str, Path], tmp_path: Path
 ) -> None:
-    import json
-    import shutil
-
-    folder = tmp_path / "model"
-    shutil.copytree(directories["gemma3"], folder)
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    config["vision_config"]["hidden_act"] = "mish"
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    folder, changes = tmp_path / "model", dict[str, object](hidden_act="mish")
+    changed_copy(directories["gemma3"], folder, changes, part="vision_config")
     lines: list[str] = []
     with trinity.load(folder, progress=lines.append) as model:
         assert not model.reads_images

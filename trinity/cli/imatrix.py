@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # trinity.formats.imatrix.DEFAULT_CHUNK_SIZE, without its import
 LINES = 10  # lines of progress on an output that is not a terminal
-SHOWN = 8  # at most so many experts that got no tokens are named
+SHOWN = 8  # the most experts without tokens that a message names
 
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))

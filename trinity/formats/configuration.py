@@ -297,7 +297,7 @@ def _window_pattern(
 
 
 def _attended(reader: ConfigReader, context_length: int) -> int:
-    """Return the context within which tokens attend to all keys: an indexer chooses so many."""
+    """Return the context within which tokens attend to all keys: an indexer chooses this many."""
     if not reader.is_set("indexer_top_k"):
         return context_length
     return min(context_length, reader.integer("indexer_top_k"))

@@ -1,4 +1,4 @@
-"""Order the metadata of a GGUF file as such files usually have it."""
+"""Put the metadata of a GGUF file into the usual order."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ every head, which the cache then holds. YaRN stretches the rotated part of a hea
 its magnitude, and increases the scores. The norms of latents have their own epsilon, regardless of
 the file.
 Layers of V3.2 and GLM 5 have an indexer, which chooses the keys that a token attends to. Within a
-context of so many tokens these are all keys: only such contexts are run, and no indexer is read.
+context of that many tokens these are all keys: only such contexts run, and no indexer is read.
 Source: llama.cpp src/models/deepseek2.cpp, deepseek32.cpp, glm-dsa.cpp; transformers' DeepseekV2,
 V3 and V32, GlmMoeDsa.
 

@@ -166,8 +166,8 @@ def _softcaps(values: Values) -> dict[str, object]:
 def _score_scale(config: ModelConfig, values: Values, layers_by_width: int) -> dict[str, object]:
     """The scale of scores, where it is not the one that GGUF's files have without a key.
 
-    Source: llama.cpp src/models/gemma2.cpp, gemma3.cpp: 1 / sqrt(head_dim), but in the models of
-    so many layers, the 27B, by the width of a head if all of them made up hidden_size.
+    Source: llama.cpp src/models/gemma2.cpp, gemma3.cpp: 1 / sqrt(head_dim), but in models with
+    ``layers_by_width`` layers (the 27B) hidden_size / num_heads takes the place of head_dim.
     """
     scalar = values.size("query_pre_attn_scalar", "hidden_size", 256)
     by_width = config.num_layers == layers_by_width

@@ -184,13 +184,13 @@ class RemoteEmbedder(TextEmbedder):
         self, texts: Texts, pooling: Pooling | None = None, normalize: bool | None = None, *,
         lora: Lora = None, priority: int = 0, client: str = "",
     ) -> NDArray[np.float32]:  # fmt: skip
-        """As of TextEmbedder."""
+        """As in ``TextEmbedder``."""
         return await self._call("embed", texts, pooling, normalize, lora, priority, client)
 
     async def arank_pairs(
         self, pairs: Pairs, *, lora: Lora = None, client: str = ""
     ) -> NDArray[np.float32]:
-        """As of TextEmbedder."""
+        """As in ``TextEmbedder``."""
         self._check_ranks()
         return await self._call("rank", pairs, lora, client)
 

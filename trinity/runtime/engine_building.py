@@ -50,7 +50,7 @@ Progress = Callable[[str], None]
 PREFILL_CHUNK = 512  # most rows of a step
 SKETCHED_BYTES = 32_000_000  # bytes of an output head from which a sketch may pay
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes, in addition to the weights
-# The default of kv_memory: at most so many whole contexts, and a quarter of the free memory.
+# The default of kv_memory: at most 16 whole contexts, and at most a quarter of the free memory.
 USUAL_SEQUENCES, MEMORY_SHARE = 16, 4
 
 

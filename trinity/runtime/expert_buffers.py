@@ -62,7 +62,7 @@ def _bytes(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> tupl
 
 
 def rows_that_fit(decoder: Decoder, weights: Sequence[ExpertWeight], rows: int) -> int:
-    """``rows``, halved until the buffers of so many tokens stay within the limit.
+    """``rows``, halved until the buffers of that many tokens stay within the limit.
 
     A hostile file can name many experts with about a byte per row, while each token's row takes
     several bytes of buffers.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
 class Best:
     """The logits of a row that a caller needs: all others may be -inf."""
 
-    count: int  # so many of the largest logits of tokens that are not in ``also``
+    count: int  # how many of the largest logits, of tokens that are not in ``also``
     also: NDArray[np.int64]  # tokens, sorted, each of them once
 
 

@@ -91,7 +91,7 @@ class Step:
             self.image_places.append((rows, places))
 
     def keep(self, rows: NDArray[np.int64]) -> None:
-        """Let the positions and caches of these rows be those of the first rows."""
+        """Use the positions and caches of these rows for the first rows."""
         self.positions[: len(rows)] = self.positions[rows]
         self.caches[: len(rows)] = self.caches[rows]
         if self.rotary_rows is not self.positions:

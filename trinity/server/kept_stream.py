@@ -69,7 +69,7 @@ class Kept:
         return len(self._data) + self._ends.itemsize * len(self._ends) + self._request_bytes
 
     def later(self, seconds: float, do: Callable[[Kept], object]) -> None:
-        """Call ``do`` after so many seconds, instead of an earlier timer."""
+        """Call ``do`` after this many seconds, instead of an earlier timer."""
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, do, self)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinity.model import Model
 
 _MOST_URLS = 16  # of a request's images
-# For models whose files have no chat template, as llama.cpp's server has it.
+# For models whose files have no chat template, as in llama.cpp's server.
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

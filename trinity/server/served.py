@@ -68,7 +68,7 @@ class Served:
     ref: str
     load: Callable[[], Model]
     weigh: Callable[[], int] = lambda: 0  # bytes that it takes, known before it is loaded
-    # The longest context that fits in so many bytes; None: the context is fixed.
+    # The longest context that fits in a number of bytes; None: the context is fixed.
     longest: Callable[[int], int] | None = None
     context: int | None = None  # with which it is loaded, if a request asked for one
     created: int = field(default_factory=lambda: int(time.time()))

@@ -312,7 +312,7 @@ class PagePool:
             self._forget(child)
 
     def book(self, kv_type: str, count: int) -> bool:
-        """Claim so many more windowed parts; False if they are in use. Negative: claim fewer."""
+        """Claim ``count`` more windowed parts; False if they are in use. Negative: claim fewer."""
         self._take_back()
         nbytes = count * self.sizes[kv_type].windowed
         if count > 0 and self.claimed + nbytes > self.limit:
@@ -366,7 +366,7 @@ class PagePool:
             self._free_window(page)
 
     def unite(self, page: Page, other: Page) -> None:
-        """Let the only user of ``page`` and of its windowed part use ``other`` instead.
+        """Make the only user of ``page`` and of its windowed part use ``other`` instead.
 
         Both hold the same tokens. If the windowed part of ``other`` is gone, it gets that of
         ``page``.

@@ -32,7 +32,7 @@ class Promise(Generic[T]):
             self._done.set()
 
     def result(self) -> T:
-        """The result of the call, made here if no thread has begun it; may raise."""
+        """Return the call's result or raise its exception; make the call here if no thread has."""
         self.run()
         self._done.wait()
         if self._error is not None:

@@ -36,7 +36,7 @@ class DraftModel:
         self._logits = np.zeros((1, engine.config.vocab_size), np.float32)
         self._cache: KVCache | None = None
         self._tokens: list[int] = []  # of which the first ``cache.length`` are computed
-        self._given = 0  # so many of them were the text's, the others were proposed
+        self._given = 0  # the number of them that are in the text; the others were proposed
         self._text: weakref.ref[KVCache] | None = None  # the model's cache of the same text
 
     @property
@@ -148,5 +148,5 @@ def check_same_vocabulary(draft: WeightProvider, model: WeightProvider) -> None:
 def _pieces(provider: WeightProvider) -> Sequence[object]:
     found = provider.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(found, Sequence):
-        raise InputError(f"{provider.path}: it has no vocabulary", "draft_model")
+        raise InputError(f"{provider.path}: the draft model has no vocabulary", "draft_model")
     return found

@@ -187,7 +187,7 @@ class Drafter:
             walk(self.plan(cache.kv_type, True).further)
 
     def _take(self, rows: Sequence[int], following: Sequence[int]) -> None:
-        """Let the next run of the plan use these rows of the residual stream."""
+        """Make the next run of the plan use these rows of the residual stream."""
         count = len(rows)
         self._index[:count] = rows
         self._step.tokens[0] = count

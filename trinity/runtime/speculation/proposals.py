@@ -17,7 +17,7 @@ from trinity.runtime.speculation.budget import SpeculationBudget
 SIZES = (16, 6, 3)
 MOST_INDEXED = 2048  # tokens indexed before each step; other requests wait meanwhile
 
-# Drafts at most so many tokens, while the callable wants them by their probabilities.
+# Drafts up to a number of tokens; the callable decides by a token's probability whether to go on.
 Draft = Callable[[int, Callable[[float], bool]], list[int]]
 
 

@@ -23,7 +23,7 @@ URLS = (
 LONGEST_LINE = (4 << 20) + (64 << 10)  # bytes: a body of the usual --max-body, and its id
 LONGEST_ANSWER = 1 << 30  # bytes of the line of an answer, such as the vectors of many texts
 LONGEST_ID = 512  # characters
-# After so many lines or bytes, whose JSON takes a thread about 1 ms, it rests.
+# After this many lines or bytes, whose JSON takes a thread about 1 ms, it rests.
 REST_LINES, REST_BYTES, REST_SECONDS = 64, 64 << 10, 0.001
 
 

@@ -74,7 +74,7 @@ class Batches:
         return current if current is not None and current.id == name else self.store.get(name)
 
     def cancel(self, name: str) -> BatchObject:
-        """Let a batch end before its next row; one that has ended stays as it is.
+        """Cancel a batch: it ends before its next row. One that has ended does not change.
 
         One that has not begun ends at once. It writes to the disk, so call it in a thread, then
         ``begin``. Raises: ApiError 404, 507.

@@ -50,7 +50,7 @@ class PromptObject(Body):
 
 
 MOST_PROBS = 2048  # of all answers to a request: they are found in each step
-# An event with at most so many probabilities is encoded on the event loop, in a millisecond.
+# An event with at most this many probabilities is encoded on the event loop, in a millisecond.
 FEW_PROBABILITIES = 100
 
 

@@ -19,7 +19,7 @@ from trinity.server.endpoints.llama_completion import mixed_ids
 from trinity.server.errors import ApiError
 from trinity.server.schemas import encode
 
-MOST_TEXTS = 2048  # of one request, as OpenAI has it; more while the vectors are small
+MOST_TEXTS = 2048  # of one request, as in OpenAI's API; more while the vectors are small
 MOST_NUMBERS = 4 << 20  # numbers of a response with more texts, which has about 80 MB
 AT_ONCE = 16
 

@@ -85,7 +85,7 @@ def is_escaped_bpe(values: Mapping[str, object]) -> bool:
 
 
 def sarvam_source(values: Mapping[str, object], path: str, rows: int) -> VocabularySource:
-    """Read the same vocabulary in the form in which files of Sarvam's models have it.
+    """Read such a vocabulary from the files of Sarvam's models, which store it in another form.
 
     Source: llama.cpp conversion/bailingmoe.py, SarvamMoEModel, and conversion/base.py.
     """

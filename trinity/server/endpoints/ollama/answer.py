@@ -89,7 +89,7 @@ def generate_answer(model: str, text: str, thinking: str, calls: list[OllamaTool
     return GenerateAnswer(model=model, created_at=now(), response=text, thinking=thinking or UNSET)
 
 
-# Updates in one line: after so many, other tasks have their turn.
+# Updates in one line: after this many, other tasks have their turn.
 MOST_TOGETHER = 64
 
 
