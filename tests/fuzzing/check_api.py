@@ -58,7 +58,8 @@ def main() -> int:
         # Bodies that are no requests at all have no parameter to name.
         excluded += ",refusals_say_why"
     counts = Counts()
-    for first in (DEMO, *FIRST) if not given.only_openai else ():
+    wanted = {first_model(path) for path in given.path} or {DEMO, *FIRST}
+    for first in sorted(wanted) if not given.only_openai else ():
         with TemporaryDirectory() as name, server(Path(name), first) as url:
             for path in paths_of(url):
                 if first_model(path) != first or (given.path and path not in given.path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from string import ascii_uppercase
 from typing import Any
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -15,6 +17,7 @@ from starlette.testclient import TestClient
 
 import trinity
 from tests.server.asgi import strict
+from tests.server.conftest import LIMIT, socket_server
 from trinity.formats.defaults import ChatTemplate
 from trinity.model import Model
 from trinity.server.app import make_app
@@ -156,6 +159,25 @@ def test_labels_are_tokens(model: Model) -> None:
 def test_what_is_refused(client: TestClient, body: dict[str, Any], where: str) -> None:
     error = post(client, 400, **body)["error"]
     assert (error["param"] or "").startswith(where), error
+
+
+@pytest.mark.full
+def test_another_model_may_come_between_the_questions() -> None:
+    """Memory holds one of the two models."""
+
+    def load() -> Model:
+        return trinity.load(trinity.demo_model(), threads=1)
+
+    both = [Served(name, "demo.gguf", load, lambda: 90) for name in ("demo", "other")]
+    models = Models(both, memory_limit=150)
+    questions = [{**PREDICATE, "instructions": f"It is about {i}."} for i in range(5 * AT_ONCE)]
+    with socket_server(make_app(models)) as url, ThreadPoolExecutor(1) as asking:
+        body = {"model": "demo", "input": TICKET, "questions": questions}
+        made = asking.submit(httpx.post, f"{url}/v1/decisions", json=body, timeout=LIMIT)
+        for _ in range(3):
+            response = httpx.post(f"{url}/models/load", json={"model": "other"}, timeout=LIMIT)
+            assert response.status_code == 200
+        assert len(made.result().json()["answers"]) == len(questions)
 
 
 @pytest.fixture

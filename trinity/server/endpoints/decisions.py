@@ -7,14 +7,14 @@ add up to 1, are the answer. All prompts begin alike, so the input is computed o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, product
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -151,28 +151,42 @@ class Decision(msgspec.Struct):
 
 async def decisions(call: Call[DecisionRequest]) -> ASGI:
     """Answer questions about an input."""
-    body, name = call.body, ""
+    body = call.body
     asked = await call.run(asked_of, call.ignored, body)
-    found, costs = list[list[float]](), list[Timings]()
-    with await call.lease(body.model) as model:
+    lease = await call.lease(body.model)
+    with lease as model:
         jobs = await call.run(jobs_of, model, asked)
-        # The first one computes what all prompts begin with.
-        for start in range(1 - AT_ONCE, len(jobs), AT_ONCE):
-            with ExitStack() as running:
-                begun = []
-                for labels, job in jobs[max(0, start) : start + AT_ONCE]:
-                    answers = running.enter_context(await call.start(body.model, job))
-                    begun.append((labels, answers))
-                for labels, answers in begun:
-                    tokens, timings = await first_token(answers)
-                    found.append(shares(labels, tokens))
-                    costs.append(timings)
-                    name = answers.name
-    made = [answer_of(*pair) for pair in zip(body.questions, found, strict=True)]
-    read = sum(timings.prompt_tokens for timings in costs)
-    cached = sum(timings.cached_tokens for timings in costs)
+    found = list[Found]()
+    # The first one computes what all prompts begin with. No question waits for the model while
+    # another one of the request holds it: a model that needs the memory may come between them.
+    for start in range(1 - AT_ONCE, len(jobs), AT_ONCE):
+        part = jobs[max(0, start) : start + AT_ONCE]
+        tasks = [asyncio.create_task(found_by(call, *pair)) for pair in part]
+        try:
+            found += await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+    pairs = zip(body.questions, found, strict=True)
+    made = [answer_of(question, one.shares) for question, one in pairs]
+    read = sum(one.timings.prompt_tokens for one in found)
+    cached = sum(one.timings.cached_tokens for one in found)
     usage = ResponseUsage(read, InputDetails(cached), 0, OutputDetails(0), read)
-    return Json(Decision(made, name, usage))
+    return Json(Decision(made, lease.name, usage))
+
+
+class Found(NamedTuple):
+    """The probabilities of a question's options, and what they have cost."""
+
+    shares: list[float]
+    timings: Timings
+
+
+async def found_by(call: Call[DecisionRequest], labels: Sequence[Label], job: ChatJob) -> Found:
+    """Ask the model one question."""
+    with await call.start(call.body.model, job) as answers:
+        tokens, timings = await first_token(answers)
+    return Found(shares(labels, tokens), timings)
 
 
 @dataclass(frozen=True, slots=True)
