@@ -75,7 +75,7 @@ def whole_file(path: str, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def check_writable(folder: str) -> None:
-    """Raise OSError where no file can be made in ``folder``."""
+    """Raise OSError if no file can be created in ``folder``."""
     temporary, file = _create(folder)
     file.close()
     with suppress(FileNotFoundError):  # without its lock anybody may have removed it

@@ -1,9 +1,6 @@
 """Directories with mlx-lm's names and shapes of tensors give transformers' results.
 
 Source: mlx_lm, models/gpt_oss.py, granitemoe.py, gemma4_text.py, gemma3_text.py: sanitize.
-
-Source: mlx_lm, models/gpt_oss.py, granitemoe.py, gemma4_text.py, gemma3_text.py: sanitize. The
-answers are transformers'.
 """
 
 from __future__ import annotations
@@ -42,30 +39,30 @@ def of_gpt_oss(arrays: Arrays) -> Arrays:
     return found
 
 
-def of_granite(arrays: Arrays) -> Arrays:
-    """Of mixtures; the rows of gate and up are halves."""
+def halves(arrays: Arrays, joined: str, apart: str) -> Arrays:
+    """Divide ``joined`` by rows into gate and up; each has the name ``apart`` with its word."""
     found = Arrays()
     for name, array in arrays.items():
-        if name.endswith("block_sparse_moe.input_linear.weight"):
+        if name.endswith(joined):
             for part, rows in zip(("gate", "up"), np.split(array, 2, axis=1), strict=True):
-                found[name.replace("input_linear", f"switch_mlp.{part}_proj")] = rows
-        else:
-            found[name.replace("moe.output_linear", "moe.switch_mlp.down_proj")] = array
-    return found
-
-
-def of_gemma4(arrays: Arrays) -> Arrays:
-    """The same, within a module switch_glu."""
-    found = Arrays()
-    for name, array in arrays.items():
-        if name.endswith("experts.gate_up_proj"):
-            for part, rows in zip(("gate", "up"), np.split(array, 2, axis=1), strict=True):
-                found[name.replace("gate_up_proj", f"switch_glu.{part}_proj.weight")] = rows
-        elif name.endswith("experts.down_proj"):
-            found[name.replace("down_proj", "switch_glu.down_proj.weight")] = array
+                found[name.removesuffix(joined) + apart.format(part)] = rows
         else:
             found[name] = array
     return found
+
+
+def of_granite(arrays: Arrays) -> Arrays:
+    """Of mixtures."""
+    own, down = "moe.switch_mlp.{}_proj.weight", "moe.switch_mlp.down_proj"
+    found = halves(arrays, "moe.input_linear.weight", own)
+    return {name.replace("moe.output_linear", down): array for name, array in found.items()}
+
+
+def of_gemma4(arrays: Arrays) -> Arrays:
+    """Of mixtures, within a module switch_glu."""
+    own, down = "experts.switch_glu.{}_proj.weight", "experts.switch_glu.down_proj.weight"
+    found = halves(arrays, "experts.gate_up_proj", own)
+    return {name.replace("experts.down_proj", down): array for name, array in found.items()}
 
 
 RENAMED = {

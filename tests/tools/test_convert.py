@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.formats.raw_safetensors import bfloat16, write_safetensors
 from tests.naive import float_tensors, naive_logits
@@ -17,6 +18,7 @@ from trinity.loading import load, load_tokenizer
 from trinity.providers import open_weights
 from trinity.tools.convert import OUTTYPES, convert
 
+Logits = NDArray[np.float32]
 TERNARY = ("i2_s", "tq1_0", "tq2_0")
 # The widest difference of a logit from transformers' float32 one. Where the type holds the weights
 # exactly, only the order of float sums differs; Q8_0 rounds weights and activations.
@@ -37,18 +39,23 @@ ROUNDED = [
 ]
 
 
+def converted_logits(name: str, outtype: str, folder: Path) -> tuple[Logits, Logits]:
+    """The logits of a converted directory, and transformers'."""
+    expected = golden(name)
+    path = folder / "model.gguf"
+    convert(model_directory(name, folder), path, outtype)
+    with load(path) as model:
+        return model.logits(expected.tokens), expected.logits
+
+
 @pytest.mark.few(4)
 @pytest.mark.parametrize(("name", "outtype", "tolerance"), EXACT)
 def test_logits_are_those_of_transformers(
     name: str, outtype: str, tolerance: float, tmp_path: Path
 ) -> None:
-    expected = golden(name)
-    path = tmp_path / "model.gguf"
-    convert(model_directory(name, tmp_path), path, outtype)
-    with load(path) as model:
-        logits = model.logits(expected.tokens)
-    np.testing.assert_allclose(logits, expected.logits, rtol=0, atol=tolerance)
-    np.testing.assert_array_equal(logits.argmax(axis=1), expected.logits.argmax(axis=1))
+    logits, expected = converted_logits(name, outtype, tmp_path)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(logits.argmax(axis=1), expected.argmax(axis=1))
 
 
 @pytest.mark.full
@@ -56,12 +63,8 @@ def test_logits_are_those_of_transformers(
 def test_rounded_weights_stay_near(
     name: str, outtype: str, tolerance: float, tmp_path: Path
 ) -> None:
-    expected = golden(name)
-    path = tmp_path / "model.gguf"
-    convert(model_directory(name, tmp_path), path, outtype)
-    with load(path) as model:
-        logits = model.logits(expected.tokens)
-    np.testing.assert_allclose(logits, expected.logits, rtol=0, atol=tolerance)
+    logits, expected = converted_logits(name, outtype, tmp_path)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.few(2)

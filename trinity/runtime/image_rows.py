@@ -105,7 +105,7 @@ def _shared(
 
 
 def whole_images(images: Sequence[ImageRows], start: int, count: int, most: int) -> int:
-    """How many of the positions from ``start`` on a step takes, about ``count``, at most ``most``.
+    """Return how many positions from ``start`` on a step takes: about ``count``, at most ``most``.
 
     It does not end within an image whose rows attend to each other.
     """

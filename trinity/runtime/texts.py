@@ -13,7 +13,7 @@ from trinity.runtime.prompts import LONG_TEXT, check_ids, check_length, checked_
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer
 
-# A long text is tokenized until so many tokens follow the last one that is kept: the text after
+# A long text is tokenized until this many tokens follow the last one that is kept: the text after
 # them could only change tokens nearer to its cut.
 _MARGIN = 256
 

@@ -19,8 +19,8 @@ Cancelled = Callable[[], bool]
 
 @dataclass(slots=True)
 class SpeechHypothesis:
-    """A decoded text: new ids without the end token, their log-probabilities, and the sum with the
-    end.
+    """A decoded text: new ids without the end token, their log-probabilities, and the sum
+    including the end token's.
 
     ``no_speech``: the probability that the window has no speech.
     """

@@ -60,7 +60,7 @@ def _readable(page: Page, count: int, window: Window) -> bool:
 
 
 def usable(pages: Sequence[Page], length: int, window: Window | None) -> int:
-    """The most positions, up to ``length``, after which the next token finds what it attends to."""
+    """The most positions, up to ``length``, that have all that the next token attends to."""
     if window is None:
         return length
     first, firsts = 0, []  # for each page: from which page on all windowed parts up to it exist

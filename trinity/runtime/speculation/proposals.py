@@ -64,7 +64,7 @@ class NgramIndex:
 
 
 class Proposer:
-    """Proposals for one text, and how often they were right."""
+    """Proposes tokens for one text, and learns how often proposals were right."""
 
     def __init__(self) -> None:
         self._index: NgramIndex | None = None

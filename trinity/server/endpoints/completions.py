@@ -145,7 +145,7 @@ class CompletionWriter:
             name = token[0] if isinstance(token, tuple) else token.text
             self.logprobs.tokens.append(name)
             self.logprobs.text_offset.append(self.offset)
-            # A token that was put before a prompt is no part of its text.
+            # A token that was put before a prompt is not part of its text.
             if not isinstance(token, tuple) or text.startswith(name):
                 self.offset += len(name)
             if isinstance(token, tuple):
