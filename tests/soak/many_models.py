@@ -194,7 +194,8 @@ def main() -> int:
             time.sleep(2)
             seen.append(used(server.pid))
             if len(seen) % 30 == 1:
-                print(f"{clients.loads} loads, {dict(clients.counts)}, {seen[-1]}", flush=True)
+                told = f"{clients.loads} loads, {len(clients.wrong)} wrong answers"
+                print(f"{told}, {dict(clients.counts)}, {seen[-1]}", flush=True)
             assert server.poll() is None, said
         clients.ended.set()
         for thread in threads:
