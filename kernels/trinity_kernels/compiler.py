@@ -258,11 +258,13 @@ def _resolve_call(context: Any, function: Any, arguments: Any, keywords: Any) ->
 
 
 class _InlinedLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """The module of a function that only compiled code calls: LLVM's instructions suffice."""
+    """The module of a function that only compiled code calls: LLVM optimizes it in each kernel."""
 
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
+    def finalize(self) -> None:
         self._finalized = True
+
+    def _get_module_for_linking(self) -> Any:
+        return self._final_module
 
     def get_pointer_to_function(self, name: str) -> int:
         return 0
@@ -275,16 +277,38 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
     on disk has copies, optimized once more: what is checked here would not be what runs later.
     """
 
+    def finalize(self) -> None:
+        self._entries = [f.name for f in self._final_module.functions if f.name[:6] == "cfunc."]
+        # What the called functions call: their modules are not linked before (_InlinedLibrary).
+        for called in self._linking_libraries:  # grows meanwhile
+            for library in called._linking_libraries:
+                if library not in self._linking_libraries:
+                    self.add_linking_library(library)
+        super().finalize()
+
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
-            if not function.is_declaration and not function.name.startswith("cfunc."):
+            if not function.is_declaration and function.name not in self._entries:
                 function.linkage = "internal"
         # LLVM 22's level 3 dropped half of a loop's turns (tiles_int8.py, Q5_K).
         saved, config.OPT = config.OPT, min(2, int(config.OPT))
         try:
             super()._optimize_final_module()
+            self._forget_errors()
         finally:
             config.OPT = saved
+
+    def _forget_errors(self) -> None:
+        """Remove the code for a kernel's exceptions, which stays where the kernel is not inlined.
+
+        It calls functions of Python, which only Numba can link. A kernel raises nothing, but LLVM
+        sees that only after it has inlined what the kernel calls.
+        """
+        passes = binding.create_new_module_pass_manager()
+        passes.add_ipsccp_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_strip_dead_prototype_pass()
+        passes.run(self._final_module, self._codegen._module_pass_manager()[1])
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
