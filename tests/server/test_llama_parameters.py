@@ -112,6 +112,12 @@ def test_what_is_not_there_is_ignored_by_name(
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("text", ["\\n", "[1]", '{"a": 1}', '["a"', "x" * 70_000])
+def test_breakers_in_a_text_must_be_a_list(path: str, text: str, client: TestClient) -> None:
+    assert refused(client, path, dry_sequence_breakers=text)["param"] == "dry_sequence_breakers"
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_slot_has_a_number(path: str, client: TestClient) -> None:
     assert refused(client, path, id_slot=-2)["param"] == "id_slot"
 
@@ -135,6 +141,10 @@ def test_a_slot_has_a_number(path: str, client: TestClient) -> None:
          {"xtc_probability": 0.5, "xtc_threshold": 0.2, "mirostat": 2, "mirostat_tau": 4.0,
           "mirostat_eta": 0.2, "dry_multiplier": 0.8, "dry_allowed_length": 3,
           "dry_penalty_last_n": -1, "dry_sequence_breakers": [".", "\n"]}),
+        ({"dry_sequence_breakers": '["\\n", ":", "\\"", "*"]'},
+         {"dry_sequence_breakers": ["\n", ":", '"', "*"]}),
+        ({"dry_sequence_breakers": '"\\n", ":"'}, {"dry_sequence_breakers": ["\n", ":"]}),
+        ({"dry_sequence_breakers": ""}, {"dry_sequence_breakers": []}),
         ({"n_predict": 7}, {"max_tokens": 7}),
         ({"lora": [{"id": 0, "scale": 0.5}]}, {"lora": {0: 0.5}}),
         ({"return_progress": True, "stream": True}, {"progress": True}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from trinity.runtime.sampling.sampler_names import (
@@ -38,6 +39,7 @@ Penalty = Annotated[float, Meta(ge=-100, le=100)]
 LEAST_TOP_P = 1e-9  # for a top_p of 0: only the best token
 SamplerLetters = Annotated[str, Meta(max_length=MOST_SAMPLERS)]
 MOST_SLOTS = 1024  # of a server without --parallel
+LONGEST_BREAKERS = 65_536  # characters of the list as JSON
 
 
 class Lora(Body):
@@ -102,7 +104,12 @@ class LlamaParameters(Forms, kw_only=True):
     dry_base: float | None = None  # below 1: the default
     dry_allowed_length: Annotated[int, Meta(ge=0)] | None = None
     dry_penalty_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    dry_sequence_breakers: Annotated[list[str], Meta(max_length=MOST_BREAKERS)] | None = None
+    # A list, or its JSON with or without brackets, as text-generation-webui and TabbyAPI take it.
+    dry_sequence_breakers: (
+        Annotated[list[str], Meta(max_length=MOST_BREAKERS)]
+        | Annotated[str, Meta(max_length=LONGEST_BREAKERS)]
+        | None
+    ) = None
     adaptive_target: Annotated[float, Meta(le=1)] | None = None  # below 0: off
     adaptive_decay: Annotated[float, Meta(ge=0, le=0.99)] | None = None
 
@@ -152,7 +159,7 @@ class LlamaParameters(Forms, kw_only=True):
         return options
 
     def sampler_options(self, ignored: Ignored) -> dict[str, Any]:
-        """Return the ``GenerationOptions`` of the samplers and their order."""
+        """Return the ``GenerationOptions`` of the samplers and their order. Raises: ApiError."""
         options = {
             name: value for name in SAMPLER_FIELDS if (value := getattr(self, name)) is not None
         }
@@ -163,6 +170,8 @@ class LlamaParameters(Forms, kw_only=True):
                 options[name] = limit(options[name], value)
         if options.get("dry_base", 1.0) < 1:
             del options["dry_base"]
+        if isinstance(self.dry_sequence_breakers, str):
+            options["dry_sequence_breakers"] = _breakers(self.dry_sequence_breakers)
         if self.samplers is not None:
             options["samplers"] = self._samplers(self.samplers, ignored)
         return options
@@ -196,6 +205,20 @@ class LlamaParameters(Forms, kw_only=True):
             if self.logit_bias:
                 options["logit_bias"] = await call.run(bias_of, model, self.logit_bias)
         return options
+
+
+def _breakers(text: str) -> list[str]:
+    """Return the list that a text contains as JSON. Raises: ApiError."""
+    try:
+        listed = text if text.lstrip().startswith("[") else f"[{text}]"
+        return msgspec.json.decode(listed, type=list[str])
+    except msgspec.DecodeError:
+        raise ApiError(
+            400,
+            f"dry_sequence_breakers is {text!r:.60}; it must be a list of texts, or such a list as"
+            " JSON in a text",
+            "dry_sequence_breakers",
+        ) from None
 
 
 class StreamOptions(Body):
