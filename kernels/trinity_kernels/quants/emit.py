@@ -116,6 +116,21 @@ def splat(builder: Any, scalar: Any, lanes: int = 16) -> Any:
     )
 
 
+def fields(builder: Any, words: Any, shift: int, mask: int) -> Any:
+    """(word >> shift) & mask of words of 32 bits; a negative shift is to the left."""
+    kind = words.type
+    if shift:
+        move = builder.lshr if shift > 0 else builder.shl
+        words = move(words, constant(kind, [abs(shift)] * kind.count))
+    return builder.and_(words, constant(kind, [mask] * kind.count))
+
+
+def halves(builder: Any, words: Any, shift: int) -> Any:
+    """The float16 at bit ``shift`` of 16 words of 32 bits, as float32."""
+    short = builder.trunc(fields(builder, words, shift, 0xFFFF), simd.I16X16.ir)
+    return builder.fpext(builder.bitcast(short, simd.F16X16.ir), simd.F32X16.ir)
+
+
 def floats(builder: Any, bytes_: Any, signed: bool = False) -> Any:
     """Bytes as float32."""
     wide = vector(simd.I32, bytes_.type.count)

@@ -7,6 +7,7 @@ four scales and minima, whose lower four bits follow.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from trinity_kernels import memory
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Bytes, Floats, super_block_type
-from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.quants.superblock import Columns, SuperBlock
 
 _HEAD = [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12)]
 _Q4_K = np.dtype([*_HEAD, ("qs", "u1", 128)])
@@ -111,10 +112,44 @@ def _emit_q5_k(level: str, builder: Any, block: Any, part: int) -> Any:
     return builder.or_(low, emit.masked(builder, bits, 16))
 
 
+def _code_columns(codes_at: int) -> Callable[[Any, Columns], Iterator[Any]]:
+    """The columns of Q4_K, or of Q5_K, whose codes have a fifth bit before them."""
+
+    def emit_columns(builder: Any, columns: Columns) -> Iterator[Any]:
+        fifth = [*columns(16), *columns(32)] if codes_at == 48 else []
+        for part in range(4):
+            nibbles = [*columns(codes_at + 32 * part), *columns(codes_at + 32 * part + 16)]
+            for half in range(2):
+                for i, words in enumerate(nibbles):
+                    code = emit.fields(builder, words, 4 * half, 0x0F0F0F0F)
+                    if fifth:
+                        shift = 2 * part + half - 4
+                        high = emit.fields(builder, fifth[i], shift, 0x10101010)
+                        code = builder.or_(code, high)
+                    yield code
+
+    return emit_columns
+
+
+def _emit_scale_columns(builder: Any, columns: Columns) -> Iterator[Any]:
+    head, first, second, last = columns(0)
+    for above, packed in ((0, first), (16, second)):
+        d = emit.halves(builder, head, above)
+        for g in range(8):
+            if g < 4:
+                bits = emit.fields(builder, packed, 8 * g, 63)
+            else:
+                low = emit.fields(builder, last, 8 * (g - 4) + above // 4, 15)
+                high = emit.fields(builder, packed, 8 * (g - 4) + 2, 48)
+                bits = builder.or_(low, high)
+            yield builder.fmul(builder.sitofp(bits, simd.F32X16.ir), d)
+
+
 READERS = {
     name: SuperBlock(
         nbytes=nbytes, emit_codes=emit_codes, code=code, emit_scales=_emit_scales, scale=_scale,
-        minimum=_minimum, top=top, minima=32,
+        minimum=_minimum, top=top, minima=32, emit_code_columns=_code_columns(nbytes - 128),
+        emit_scale_columns=_emit_scale_columns,
     )
     for name, nbytes, emit_codes, code, top in (
         ("Q4_K", 144, _emit_q4_k, _code_q4_k, 15),

@@ -7,6 +7,7 @@ type for activations: it is decoded, but products do not take it as a weight.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from trinity_kernels import memory
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.quant_type import Blocks, Floats, QuantType, inverse
-from trinity_kernels.quants.superblock import SuperBlock
+from trinity_kernels.quants.superblock import Columns, SuperBlock
 
 _Q6_K = np.dtype([("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2")])
 _Q8_K = np.dtype([("d", "<f4"), ("qs", "i1", 256), ("bsums", "<i2", 16)])
@@ -95,9 +96,29 @@ def _emit_scales_q6_k(builder: Any, block: Any) -> Any:
     return builder.fmul(scales, emit.splat(builder, emit.half(builder, block, 208)))
 
 
+def _emit_code_columns(builder: Any, columns: Columns) -> Iterator[Any]:
+    for half in range(2):
+        low = [word for i in range(4) for word in columns(64 * half + 16 * i)]
+        high = [word for i in range(2) for word in columns(128 + 32 * half + 16 * i)]
+        for i in range(32):
+            code = emit.fields(builder, low[i % 16], i // 16 * 4, 0x0F0F0F0F)
+            bits = emit.fields(builder, high[i % 8], i // 8 * 2 - 4, 0x30303030)
+            yield builder.or_(code, bits)
+
+
+def _emit_scale_columns(builder: Any, columns: Columns) -> Iterator[Any]:
+    d = emit.halves(builder, columns(194)[3], 16)
+    for words in columns(192):
+        for byte in range(4):
+            left, right = (emit.constant(words.type, [n] * 16) for n in (24 - 8 * byte, 24))
+            scale = builder.ashr(builder.shl(words, left), right)
+            yield builder.fmul(builder.sitofp(scale, d.type), d)
+
+
 READERS = {
     "Q6_K": SuperBlock(
         nbytes=210, emit_codes=_emit_codes_q6_k, code=_code_q6_k, emit_scales=_emit_scales_q6_k,
-        scale=_scale_q6_k, group=16, offset=32, top=63,
+        scale=_scale_q6_k, group=16, offset=32, top=63, emit_code_columns=_emit_code_columns,
+        emit_scale_columns=_emit_scale_columns,
     ),
 }  # fmt: skip

@@ -5,11 +5,13 @@ A block is read in parts of 64 elements; a scale belongs to 16 or 32 elements or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trinity_kernels.quants.reader import BlockReader
+
+Columns = Callable[[int], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,12 @@ class SuperBlock(BlockReader):
     emit_minima: Callable[[Any, Any], Any] | None = None
     # minimum(block, g): the minimum of group g, of 16 or of 32 elements.
     minimum: Callable[..., Any] | None = None
+    # The same for 16 rows side by side, if it is faster than transposing codes (columns.py).
+    # columns(offset): four <16 x i32>, words from byte ``offset`` of the block of each row.
+    # emit_code_columns(builder, columns): four codes of each row at a time, in order.
+    emit_code_columns: Callable[[Any, Columns], Iterator[Any]] | None = None
+    # emit_scale_columns(builder, columns): <16 x float> of each group's scale, then of its minimum.
+    emit_scale_columns: Callable[[Any, Columns], Iterator[Any]] | None = None
 
     @property
     def unit(self) -> int:

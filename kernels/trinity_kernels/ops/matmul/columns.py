@@ -11,6 +11,8 @@ from typing import Any
 
 from trinity_kernels.deferred import ir, simd
 from trinity_kernels.instructions import instructions
+from trinity_kernels.quants import READERS
+from trinity_kernels.quants.superblock import Columns, SuperBlock
 
 
 def hidden(builder: Any, number: Any) -> Any:
@@ -96,3 +98,29 @@ def store_bytes(builder: Any, codes: Any, stride: Any, to: Any, flip: Any) -> An
         for i, line in enumerate(emit_columns(builder, rows, 16 * part)):
             line = builder.xor(line, ir.Constant(kind, [flip * 0x01010101] * 16))
             _store(builder, line, to, 256 * part + 64 * i)
+
+
+def _superblock(builder: Any, qt: Any, block: Any, stride: Any) -> tuple[SuperBlock, Columns]:
+    """The reader of a type, and the columns of 16 rows of its blocks."""
+    reader = READERS[qt.value]
+    assert isinstance(reader, SuperBlock)
+    rows = row_addresses(builder, block, stride)
+    return reader, lambda offset: emit_columns(builder, rows, offset)
+
+
+@instructions("void", "tag", "intp", "intp", "intp")
+def store_code_columns(builder: Any, qt: Any, block: Any, stride: Any, to: Any) -> Any:
+    """Write a line of 16 rows x 4 codes for each four codes of a superblock."""
+    reader, columns = _superblock(builder, qt, block, stride)
+    assert reader.emit_code_columns is not None
+    for i, line in enumerate(reader.emit_code_columns(builder, columns)):
+        _store(builder, line, to, 64 * i)
+
+
+@instructions("void", "tag", "intp", "intp", "intp")
+def store_scale_columns(builder: Any, qt: Any, block: Any, stride: Any, to: Any) -> Any:
+    """Write a line of 16 rows for each scale of a superblock, and then for each minimum."""
+    reader, columns = _superblock(builder, qt, block, stride)
+    assert reader.emit_scale_columns is not None
+    for i, line in enumerate(reader.emit_scale_columns(builder, columns)):
+        _store(builder, line, to, 64 * i)

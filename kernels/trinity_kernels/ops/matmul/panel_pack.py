@@ -16,7 +16,12 @@ from trinity_kernels import tiles
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import ir, simd, types
 from trinity_kernels.instructions import instructions
-from trinity_kernels.ops.matmul.columns import store_bytes, store_nibbles
+from trinity_kernels.ops.matmul.columns import (
+    store_bytes,
+    store_code_columns,
+    store_nibbles,
+    store_scale_columns,
+)
 from trinity_kernels.ops.matmul.dot_affine4 import in_order
 from trinity_kernels.ops.matmul.panel_layout import q8_scales_at
 from trinity_kernels.ops.matmul.panel_pairs import transpose_codes
@@ -41,6 +46,7 @@ from trinity_kernels.ops.matmul.readers import (
 )
 from trinity_kernels.quants import emit
 from trinity_kernels.quants.affine4 import Affine4
+from trinity_kernels.quants.superblock import SuperBlock
 from trinity_kernels.tags import chosen, constant
 
 
@@ -193,6 +199,39 @@ def _transpose_part(
     return transpose
 
 
+@chosen
+def _store_codes(isa: Any, qt: Any, w: Any, stride: Any, scratch: Any, to: Any) -> Any:
+    """Write the codes of a superblock of 16 rows as lines."""
+    reader = reader_of(qt.value, SuperBlock)
+    if isa.value != "neon-i8mm" and reader.emit_code_columns:
+        return lambda isa, qt, w, stride, scratch, to: store_code_columns(qt, w, stride, to)
+
+    def store(isa: Any, qt: Any, w: int, stride: int, scratch: int, to: int) -> None:
+        width = elements(qt)
+        _transpose_part(isa, qt, w, stride, 0, scratch, to)
+        if width > 64:
+            _transpose_part(isa, qt, w, stride, 1, scratch, to)
+        if width > 128:
+            _transpose_part(isa, qt, w, stride, 2, scratch, to)
+            _transpose_part(isa, qt, w, stride, 3, scratch, to)
+
+    return store
+
+
+@chosen
+def _store_scales(qt: Any, w: Any, stride: Any, scratch: Any, to: Any) -> Any:
+    """Write the scales of a superblock of 16 rows as 16 lines; 1024 bytes of scratch."""
+    if reader_of(qt.value, SuperBlock).emit_scale_columns:
+        return lambda qt, w, stride, scratch, to: store_scale_columns(qt, w, stride, to)
+
+    def store(qt: Any, w: int, stride: int, scratch: int, to: int) -> None:
+        for row in range(16):
+            simd.store_f32x16(scratch + 64 * row, scales_of(qt, w + row * stride))
+        tiles.transpose_16x16(scratch, to, 64)
+
+    return store
+
+
 @inline
 def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahead: int) -> None:
     """Pack 16 rows of superblocks, ``stride`` bytes apart, into a panel at ``to``."""
@@ -205,17 +244,8 @@ def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahe
     for b in range(k // width):
         prefetch_bytes(ahead + 16 * size * b, 16 * size)
         block = w + b * size
-        codes = to + 16 * width * b
-        _transpose_part(isa, qt, block, stride, 0, scratch, codes)
-        if width > 64:
-            _transpose_part(isa, qt, block, stride, 1, scratch, codes)
-        if width > 128:
-            _transpose_part(isa, qt, block, stride, 2, scratch, codes)
-            _transpose_part(isa, qt, block, stride, 3, scratch, codes)
-        # Transpose the rows' lanes of scales: one line for each lane.
-        for row in range(16):
-            simd.store_f32x16(scratch + 64 * row, scales_of(qt, block + row * stride))
-        tiles.transpose_16x16(scratch, scratch + 1024, 64)
+        _store_codes(isa, qt, block, stride, scratch, to + 16 * width * b)
+        _store_scales(qt, block, stride, scratch, scratch + 1024)
         if minima(qt) == 16:
             for row in range(16):
                 simd.store_f32x16(scratch + 64 * row, minima_of(qt, block + row * stride))
