@@ -135,6 +135,8 @@ def _emit_scale_columns(builder: Any, columns: Columns) -> Iterator[Any]:
     head, first, second, last = columns(0)
     for above, packed in ((0, first), (16, second)):
         d = emit.halves(builder, head, above)
+        if above:
+            d = builder.fsub(emit.constant(d.type, [0.0] * 16), d)
         for g in range(8):
             if g < 4:
                 bits = emit.fields(builder, packed, 8 * g, 63)

@@ -41,7 +41,7 @@ class SuperBlock(BlockReader):
     # columns(offset): four <16 x i32>, words from byte ``offset`` of the block of each row.
     # emit_code_columns(builder, columns): four codes of each row at a time, in order.
     emit_code_columns: Callable[[Any, Columns], Iterator[Any]] | None = None
-    # emit_scale_columns(builder, columns): <16 x float> of each group's scale, then of its minimum.
+    # emit_scale_columns(builder, columns): <16 x float> of each scale, then of minus each minimum.
     emit_scale_columns: Callable[[Any, Columns], Iterator[Any]] | None = None
 
     @property

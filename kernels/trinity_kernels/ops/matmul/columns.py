@@ -119,7 +119,7 @@ def store_code_columns(builder: Any, qt: Any, block: Any, stride: Any, to: Any) 
 
 @instructions("void", "tag", "intp", "intp", "intp")
 def store_scale_columns(builder: Any, qt: Any, block: Any, stride: Any, to: Any) -> Any:
-    """Write a line of 16 rows for each scale of a superblock, and then for each minimum."""
+    """Write a line of 16 rows for each scale of a superblock, and then minus each minimum."""
     reader, columns = _superblock(builder, qt, block, stride)
     assert reader.emit_scale_columns is not None
     for i, line in enumerate(reader.emit_scale_columns(builder, columns)):

@@ -257,7 +257,7 @@ def pack_superblock(isa: Any, qt: Any, w: int, stride: int, k: int, to: int, ahe
                 d = simd.load_f32x16(scratch + 1024 + 64 * lane)
                 m = d * above
                 if minima(qt) == 32:
-                    m = zero - simd.load_f32x16(scratch + 1024 + 64 * (8 + lane))
+                    m = simd.load_f32x16(scratch + 1024 + 64 * (8 + lane))
                 elif minima(qt) == 16:
                     m = zero - simd.load_f32x16(scratch + 2048 + 64 * lane)
                 simd.store_f32x16(line + 64 * half, d)

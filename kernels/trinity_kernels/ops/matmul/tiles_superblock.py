@@ -2,17 +2,16 @@
 
 A group has 16 or 32 elements, a part four groups. Codes are written as lines of 64 bytes for each
 row, signed except for types with minima. The scales of a block are written as 16 lanes for each
-row.
+row, or, if there are minima, whose bits are scattered, as 16 rows for each scale.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
+from trinity_kernels.ops.matmul.columns import store_scale_columns
 from trinity_kernels.ops.matmul.readers import codes_of_part, minima, offset, scales_of
 from trinity_kernels.ops.matmul.tile_layout import parts_of, tile_group
 from trinity_kernels.ops.matmul.tiles_block32 import add_minimum, add_scaled
@@ -62,8 +61,12 @@ def read(
             _codes_3(isa, qt, step, w, stride, codes)
     if part == 0:
         to = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES
-        for row in range(4 * step, 4 * step + 4):
-            simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
+        if minima(qt) == 32:
+            if step == 0:
+                store_scale_columns(qt, w, stride, to)
+        else:
+            for row in range(4 * step, 4 * step + 4):
+                simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
 
 
 @inline
@@ -73,25 +76,30 @@ def add(
 ) -> None:  # fmt: skip
     """Add a part's products of a quarter of the rows to float32 ``to`` [16 rows][16 tokens]."""
     parts, width = parts_of(qt), tile_group(qt)
-    first = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES + 16 * part
+    first = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES
+    # Bytes from a group's scale to the next group's, and to the next row's.
+    group, row_bytes = 4, 64
+    if minima(qt) == 32:
+        group, row_bytes = 64, 4
+    first += 4 * group * part
     s0, s1 = simd.load_f32x16(x_scales), simd.load_f32x16(x_scales + 64)
     s2, s3 = s1, s1
     if width == 32:
         s2, s3 = simd.load_f32x16(x_scales + 128), simd.load_f32x16(x_scales + 192)
     else:
         s1 = s0
-    zero = simd.splat_f32x16(np.float32(0))
     for row in range(4 * step, 4 * step + 4):
-        d = first + 64 * row
+        d = first + row_bytes * row
         y = simd.load_f32x16(to + 64 * row)
         if minima(qt) == 32:
-            y = add_minimum(d + 32, zero - simd.load_f32x16(x_sums), y)
-            y = add_minimum(d + 36, zero - simd.load_f32x16(x_sums + 64), y)
-            y = add_minimum(d + 40, zero - simd.load_f32x16(x_sums + 128), y)
-            y = add_minimum(d + 44, zero - simd.load_f32x16(x_sums + 192), y)
+            m = d + 8 * group
+            y = add_minimum(m, simd.load_f32x16(x_sums), y)
+            y = add_minimum(m + group, simd.load_f32x16(x_sums + 64), y)
+            y = add_minimum(m + 2 * group, simd.load_f32x16(x_sums + 128), y)
+            y = add_minimum(m + 3 * group, simd.load_f32x16(x_sums + 192), y)
         at = sums + 64 * row
         y = add_scaled(at, d, s0, y)
-        y = add_scaled(at + 1024, d + 4, s1, y)
-        y = add_scaled(at + 2048, d + 8, s2, y)
-        y = add_scaled(at + 3072, d + 12, s3, y)
+        y = add_scaled(at + 1024, d + group, s1, y)
+        y = add_scaled(at + 2048, d + 2 * group, s2, y)
+        y = add_scaled(at + 3072, d + 3 * group, s3, y)
         simd.store_f32x16(to + 64 * row, y)
