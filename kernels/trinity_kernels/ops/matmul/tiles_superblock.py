@@ -15,6 +15,8 @@ from trinity_kernels.ops.matmul.columns import store_scale_columns
 from trinity_kernels.ops.matmul.readers import codes_of_part, minima, offset, scales_of
 from trinity_kernels.ops.matmul.tile_layout import parts_of, tile_group
 from trinity_kernels.ops.matmul.tiles_block32 import add_minimum, add_scaled
+from trinity_kernels.quants import READERS
+from trinity_kernels.tags import chosen
 
 # Blocks whose scales are kept until their last part is added, and the bytes of each.
 BLOCKS_KEPT, SCALES_BYTES = 4, 1024
@@ -34,6 +36,21 @@ def _codes_of(first: int) -> Any:
 
 
 _codes_0, _codes_1, _codes_2, _codes_3 = (_codes_of(first) for first in range(4))
+
+
+@chosen
+def _read_scales(qt: Any, step: Any, w: Any, stride: Any, to: Any) -> Any:
+    """Write a quarter of the scales of 16 blocks, or all of them in the first step."""
+
+    def read_columns(qt: Any, step: int, w: int, stride: int, to: int) -> None:
+        if step == 0:
+            store_scale_columns(qt, w, stride, to)
+
+    def read_rows(qt: Any, step: int, w: int, stride: int, to: int) -> None:
+        for row in range(4 * step, 4 * step + 4):
+            simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
+
+    return read_columns if READERS[qt.value].minima == 32 else read_rows
 
 
 @inline
@@ -61,12 +78,7 @@ def read(
             _codes_3(isa, qt, step, w, stride, codes)
     if part == 0:
         to = scales + turn // parts % BLOCKS_KEPT * SCALES_BYTES
-        if minima(qt) == 32:
-            if step == 0:
-                store_scale_columns(qt, w, stride, to)
-        else:
-            for row in range(4 * step, 4 * step + 4):
-                simd.store_f32x16(to + 64 * row, scales_of(qt, w + row * stride))
+        _read_scales(qt, step, w, stride, to)
 
 
 @inline
