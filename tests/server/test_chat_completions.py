@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from tests.server.asgi import events, strict
 from trinity.model import Model
+from trinity.server.endpoints.chat_completions import ChatRequest, chunks
 
 PATH = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Who was Prince Andrew?"}]
@@ -67,6 +70,27 @@ def test_stream_has_the_shape_that_clients_expect(client: TestClient) -> None:
     assert done == "[DONE]"
     assert len({one["id"] for one in found[:-1]}) == 1
     assert text_of(found) == post(client)["choices"][0]["message"]["content"]
+
+
+class ReadingThePrompt:
+    """A response without a token so far."""
+
+    created, name = 0, "demo"
+
+    def __aiter__(self) -> ReadingThePrompt:
+        return self
+
+    async def __anext__(self) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_a_stream_sends_nothing_before_the_first_token() -> None:
+    answers: Any = ReadingThePrompt()
+    body = msgspec.convert({"messages": HELLO, "stream": True}, ChatRequest)
+    box: Any = None
+    sent = chunks(answers, body=body, box=box, verbose=False)
+    with pytest.raises(TimeoutError):
+        asyncio.run(asyncio.wait_for(anext(sent), 0.05))
 
 
 def test_stream_without_options_has_no_usage(client: TestClient) -> None:

@@ -135,14 +135,17 @@ async def chunks(
         choice = ChunkChoice(index, delta, logprobs, reason)
         return ChatChunk(name, answers.created, answers.name, [choice], usage=usage(index))
 
-    for index in range(n):
-        yield data(encode(chunk(index, Delta("assistant", None))))
     shown = [ShownParts(body) for _ in range(n)]
     deltas = [Deltas(box) for _ in range(n)]
     ends: list[End] = []
+    begun: set[int] = set()
     async for event in answers:
         made = []
         at = event.index
+        if at not in begun:
+            # Clients take the first event for the first token, and measure the time until then.
+            begun.add(at)
+            yield data(encode(chunk(at, Delta("assistant", None))))
         if isinstance(event, End):
             ends.append(event)
             for delta in (*deltas[at].rest(), *deltas[at].of(shown[at].at_end(event))):
