@@ -94,6 +94,11 @@ def test_batches_and_depths() -> None:
     assert engine.batches == [[p] * 3 for p in (0, 1, 0, 1, 10, 11, 10, 11)]
 
 
+def test_a_batch_of_short_sequences_fits_into_a_step() -> None:
+    assert Plan((0,), (2,), (1, 16)).context_length == 16
+    assert Plan((0,), (20,), (1, 16)).context_length == 20
+
+
 def test_filled_caches_are_kept() -> None:
     engine: Any = BatchEngine(prefill_chunk=8)
     bench = Bench(engine)

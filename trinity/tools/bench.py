@@ -66,9 +66,13 @@ class Plan:
 
     @property
     def context_length(self) -> int:
-        """The number of positions that the longest test needs."""
+        """The number of positions that all tests need.
+
+        A step has at most so many rows, and a batch needs one for each sequence.
+        """
         generated = max(self.generated_tokens, default=0)
         longest = max(*self.prompt_tokens, generated, 1) + max(self.depths, default=0)
+        longest = max(longest, *self.batches)
         return max(longest, generated + PASSAGE) if self.speculate else longest
 
     def check(self, context_length: int) -> None:

@@ -225,27 +225,12 @@ class _Chunk:
         builder, size = self._builder, self._reader.nbytes
         step = size // 2
         at_once = 4 if 3 * step + 3 < 32 else 2  # blocks
-        found = cgutils.alloca_once_value(builder, ir.Constant(simd.I16X32.ir, None))
-        firsts = range(0, 16, at_once)
-        masks = [
-            self._mask(32, first, [step * b + number for b in range(at_once)])
-            for number, first in enumerate(firsts)
-        ]
-
-        def load_from(number: int) -> None:
-            at = builder.add(place, simd.I64(size * firsts[number] - 2 * number))
-            builder.store(_load_masked(builder, at, masks[number], builder.load(found)), found)
-            if number + 1 == len(masks):
-                return
-            if self._left is None:
-                load_from(number + 1)
-                return
-            after = simd.I64(firsts[number + 1])
-            with builder.if_then(builder.icmp_signed(">", self._left, after)):
-                load_from(number + 1)
-
-        load_from(0)
-        found = builder.load(found)
+        found, count = ir.Constant(simd.I16X32.ir, None), 16 // at_once
+        for number in range(count):
+            at = builder.add(place, simd.I64(size * at_once * number - 2 * number))
+            lanes = [step * b + number for b in range(at_once)]
+            mask = self._mask(32, at_once * number, lanes)
+            found = _load_masked(builder, at, mask, found)
         order = [step * (b % at_once) + b // at_once for b in range(16)]
         return simd.shuffle(builder, found, found, order)
 
