@@ -44,7 +44,7 @@ if not MIN_NUMBA <= _version < MAX_NUMBA:
 
 
 class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
-    """Only those of Numba's passes that kernels need; they have no closures, ``with``, arrays."""
+    """The passes of Numba that kernels need. Kernels have no closures, ``with`` and arrays."""
 
     _PASSES = (
         untyped_passes.TranslateByteCode,
@@ -279,7 +279,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
 
     def finalize(self) -> None:
         self._entries = [f.name for f in self._final_module.functions if f.name[:6] == "cfunc."]
-        # What the called functions call: their modules are not linked before (_InlinedLibrary).
+        # Link what called functions call, too: an _InlinedLibrary links nothing into itself.
         for called in self._linking_libraries:  # grows meanwhile
             for library in called._linking_libraries:
                 if library not in self._linking_libraries:
@@ -299,10 +299,10 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
             config.OPT = saved
 
     def _forget_errors(self) -> None:
-        """Remove the code for a kernel's exceptions, which stays where the kernel is not inlined.
+        """Remove the code that reports a kernel's exceptions.
 
-        It calls functions of Python, which only Numba can link. A kernel raises nothing, but LLVM
-        sees that only after it has inlined what the kernel calls.
+        It calls functions of Python, which only Numba can link. Kernels raise nothing, but LLVM
+        sees that late: the code stays in an entry into which it has not inlined the kernel.
         """
         passes = binding.create_new_module_pass_manager()
         passes.add_ipsccp_pass()

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,31 @@ def test_a_wrong_file_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
         assert found.value.status == 503
         assert list(models.served) == ["a"]
         assert "line 3" in caplog.text
+
+    asyncio.run(test())
+
+
+def test_calls_during_a_reload_share_the_next_one() -> None:
+    reads, go_on = list[int](), threading.Event()
+
+    def slow() -> list[Served]:
+        reads.append(len(reads))
+        go_on.wait(LIMIT)
+        return [served("a")]
+
+    async def test() -> None:
+        _, reload = reloading([served("a")], slow)
+        calls = [asyncio.create_task(reload())]
+        while not reads:
+            await asyncio.sleep(0.001)
+        calls += [asyncio.create_task(reload()) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        calls[0].cancel()  # its client has left
+        calls[1].cancel()
+        go_on.set()
+        await asyncio.wait(calls)
+        assert [call.cancelled() for call in calls] == [True, True, *[False] * 19]
+        assert len(reads) == 2
 
     asyncio.run(test())
 

@@ -29,7 +29,7 @@ def read_media(url: str, where: str, folder: str, most: int) -> bytes:
             found = os.path.realpath(os.path.join(root, path.lstrip("/\\")))
         if os.path.commonpath((root, found)) != root:
             raise refused
-        # Not waiting for the other end of a pipe.
+        # O_NONBLOCK: opening a named pipe does not wait for a writer.
         number = os.open(
             found, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         )

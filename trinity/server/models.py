@@ -82,7 +82,7 @@ class Models:
         self.served = {model.name: model for model in served}
         # Makes a model of a name and a reference, if requests may add models.
         self.of_ref: Callable[[str, str], Served] | None = None
-        # Reads again which models there are, if they were not fixed at the start.
+        # Reads the list of models again; None: the list is fixed.
         self.reload: Callable[[], Awaitable[None]] | None = None
         self.pulling = asyncio.Lock()  # held by the one download that may run
         self._by_name = {alias: model for model in served for alias in model.aliases} | self.served
@@ -121,7 +121,7 @@ class Models:
         self._tell("*", None)
 
     def offer(self, served: Sequence[Served], instead: Collection[str]) -> None:
-        """Serve these models in place of those of the names ``instead``, of which responses go on.
+        """Replace the models named in ``instead`` by these. Responses in progress go on.
 
         A loaded model stays loaded if it would be loaded in the same way.
         """

@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
         self.ended_by = sig
 
     def handle_hangup(self, sig: int, frame: FrameType | None) -> None:
-        """Reload soon; end as without this handler if the terminal was closed."""
+        """Reload soon; if the terminal was closed, end as a process without this handler does."""
         self._hung_up = True
         if self._has_terminal and not has_terminal():
             signal.signal(sig, signal.SIG_DFL)
@@ -141,7 +141,7 @@ class Server(uvicorn.Server):
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         if self._reload is not None and sys.platform != "win32":
             before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self.handle_hangup)
-            # A program of `nohup` is not to end with its terminal.
+            # `nohup` lets programs ignore SIGHUP: such a server does not end with its terminal.
             ignored = before[signal.SIGHUP] == signal.SIG_IGN
             self._has_terminal = not ignored and has_terminal()
         try:

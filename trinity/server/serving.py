@@ -52,8 +52,8 @@ def serve(
 
     ``refs`` are NAME=REF or REF, with REF as in ``trinity.load``; ``loading`` are its options.
     ``say`` is called with lines for the user. ``defaults`` are GenerationOptions for requests that
-    do not set them, ``presets`` options of single models. ``again`` returns ``refs`` and
-    ``presets`` as they are by then, for a reload. Raises: TrinityError.
+    do not set them, ``presets`` options of single models. ``again`` reads ``refs`` and
+    ``presets`` anew, for a reload. Raises: TrinityError.
     """
     options.all_keys()
     say = log_to(say, requests=options.log_requests, json=options.log_format == "json")

@@ -71,7 +71,8 @@ class BPEEncoder:
         texts = [text for text in texts if len(text) > 1]
         self._no_words = frozenset(() if made_by_merges(texts, vocab.merges) else texts)
         self._splitter = None if vocab.pre is None else _splitter(vocab.pre)
-        # Tokens for characters that have none of their own, in a vocabulary of characters.
+        # In a vocabulary of characters: tokens of bytes and the unknown token, by text. They stand
+        # for characters without a token.
         self._fallback: dict[str, int] = {}
         self._unknown: str | None = None
         if self._splitter is None:

@@ -68,7 +68,7 @@ class Plan:
     def context_length(self) -> int:
         """The number of positions that all tests need.
 
-        A step has at most so many rows, and a batch needs one for each sequence.
+        A step has at most this many rows, and a batch needs a row for each sequence.
         """
         generated = max(self.generated_tokens, default=0)
         longest = max(*self.prompt_tokens, generated, 1) + max(self.depths, default=0)

@@ -35,9 +35,9 @@ from trinity.server.thinking import NONE
 if TYPE_CHECKING:
     from trinity.model import Model
 
-AT_ONCE = 8  # questions that are submitted together
-# Added to the logits of labels, so that they are the most probable tokens. Their probabilities
-# relative to each other stay.
+AT_ONCE = 8  # the most questions that are computed together
+# Added to the logits of labels, so that they are the most probable tokens. The ratios of their
+# probabilities do not change.
 _BIAS = 100.0
 # The model's own probabilities: without the samplers that a preset may have.
 _PLAIN = {
@@ -80,7 +80,7 @@ class ScoreLevel(Body):
 
 
 class ScoreQuestion(Body, tag_field="type", tag="score"):
-    """Which of these levels, in their order, has the input?"""
+    """Which of these levels does the input have?"""
 
     instructions: Instructions
     levels: Annotated[list[ScoreLevel], Meta(min_length=2, max_length=255)]
@@ -91,7 +91,7 @@ Question = PredicateQuestion | ChoiceQuestion | ScoreQuestion
 
 
 class DecisionRequest(Body):
-    """Questions about an input: a text, or items as of POST /v1/responses."""
+    """Questions about an input: a text, or items as in POST /v1/responses."""
 
     input: str | list[dict[str, Any]]
     questions: Annotated[list[Question], Meta(min_length=1, max_length=400)]
@@ -157,8 +157,9 @@ async def decisions(call: Call[DecisionRequest]) -> ASGI:
     with lease as model:
         jobs = await call.run(jobs_of, model, asked)
     found = list[Found]()
-    # The first one computes what all prompts begin with. No question waits for the model while
-    # another one of the request holds it: a model that needs the memory may come between them.
+    # The first question computes the common beginning of all prompts. A request holds the model
+    # only for questions that run: if it held it while others wait, and another model waited for
+    # the memory, neither could go on.
     for start in range(1 - AT_ONCE, len(jobs), AT_ONCE):
         part = jobs[max(0, start) : start + AT_ONCE]
         tasks = [asyncio.create_task(found_by(call, *pair)) for pair in part]
@@ -252,7 +253,7 @@ def _plain_part(part: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What the response begins with if it is a certain option."""
+    """The text with which a response names an option, and its tokens."""
 
     text: str
     tokens: frozenset[int]  # the text as one token, with and without a space before it

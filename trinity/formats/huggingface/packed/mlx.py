@@ -29,7 +29,7 @@ _GROUPS = (32, 64, 128)
 # The modes whose scales are bytes, by bits and group.
 _FP_MODES = {(4, 16): "nvfp4", (4, 32): "mxfp4", (8, 32): "mxfp8"}
 _MODES = ("affine", *_FP_MODES.values())
-# MLX stores the largest magnitude as the global scale; it stands for scale 448 and code 6.
+# MLX's global scale is the largest magnitude, which has the scale 448 and the code 6.
 _LARGEST_NVFP4 = 448 * 6
 _MISMATCH = "config.json and the files belong to different models, or the files are damaged"
 
