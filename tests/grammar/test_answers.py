@@ -111,6 +111,14 @@ def test_regular_expressions(model: Model, pattern: str) -> None:
         assert re.fullmatch(pattern, found.text), found.text
 
 
+def test_least_tokens(model: Model) -> None:
+    """The text continues up to ``min_tokens`` where the grammar allows it."""
+    ends = dict.fromkeys(model.tokenizer.eog_ids, 90.0)
+    options: dict[str, Any] = {"logit_bias": ends, "temperature": 0.0, "min_tokens": 5}
+    assert model.generate("a", grammar=Grammar.regex("b*"), **options).text == "bbbbb"
+    assert model.generate("a", grammar=Grammar.regex("b{3}"), **options).text == "bbb"
+
+
 def test_choices(model: Model) -> None:
     texts = ["a", "ab", "abc d", '\x7f\n"\\', "日本"]
     grammar = Grammar.choice(texts)

@@ -168,6 +168,8 @@ def server(make: MakeApp, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ("POST", "/v1/chat/completions", {"messages": POEM, "max_tokens": 4, "reasoning_format":
             "none", "chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "none",
             "reasoning_control": False, "parallel_tool_calls": True}, CHAT),
+        ("POST", "/v1/chat/completions/control", {"id": "chatcmpl-1", "action": "reasoning_end",
+            "model": "demo"}, {"success": TRUTH, "message": TEXT}),
         ("POST", "/v1/chat/completions/input_tokens", {"messages": POEM}, COUNT),
         ("POST", "/v1/responses", {"model": "gpt-4.1", "instructions": POEM[0]["content"],
                                    "input": POEM[1]["content"], "max_output_tokens": 8}, RESPONSE),
@@ -268,7 +270,6 @@ def test_the_figures_of_the_document(server: TestClient) -> None:
         ("POST", "/props", {}, 405),
         ("POST", "/v1/systemone", {}, 404),
         ("GET", "/tools", None, 404),
-        ("POST", "/v1/chat/completions/control", {"id": "x", "action": "reasoning_end"}, 404),
         ("POST", "/models", {"model": "x"}, 405),
         ("DELETE", "/models?model=x", None, 405),
         ("POST", "/v1/embeddings", {"input": [{"content": [{"type": "image_url"}]}]}, 400),

@@ -33,6 +33,8 @@ class ChatJob:
     """Each response is one Update. It costs less where nothing is streamed."""
     reasoning_budget: int | None = None
     """The maximum number of reasoning tokens. Ignored if the model cannot think."""
+    reasoning_control: bool = False
+    """Reasoning can be ended during generation (see ``Answers.control``)."""
     effort: str | None = None
     """How much the model thinks: "none", "some" or a degree such as "low".
 

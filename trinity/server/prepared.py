@@ -32,6 +32,7 @@ from trinity.server.threads import NotFetchedError
 if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.model import Model
+    from trinity.server.reasoning_control import ReasoningControl
 
 _MOST_URLS = 16  # of a request's images
 # For models whose files have no chat template, as in llama.cpp's server.
@@ -97,6 +98,7 @@ class Prepared:
     prompts: Sequence[list[int]]  # token ids
     options: Mapping[str, Any]
     reader: Callable[[], AnswerReader] = PlainReader  # makes a reader for each response
+    control: ReasoningControl | None = None  # ends reasoning, if the job allows it
 
 
 def prepared(
@@ -145,7 +147,25 @@ def prepared(
     if grammar is not None:
         options["grammar"] = grammar
     prepare_grammar(model, options)
-    return Prepared([prompt.ids], options, prompt.reader)
+    control = None
+    if job.reasoning_control:
+        control = reasoning_control(ignored, model, job, prompt, grammar)
+        if control is not None:
+            options["grammar"] = control
+    return Prepared([prompt.ids], options, prompt.reader, control)
+
+
+def reasoning_control(
+    ignored: Ignored, model: Model, job: ChatJob, prompt: ChatPrompt, grammar: Grammar | None
+) -> ReasoningControl | None:
+    """What ends the reasoning of the job's responses; None if that is not possible."""
+    from trinity.server.reasoning_control import ReasoningControl  # most requests need none
+
+    control = ReasoningControl(prompt, grammar)
+    if control.possible and can_think(template_of(model, job)):
+        return control
+    ignored.add("reasoning_control")
+    return None
 
 
 def prepare_grammar(model: Model, options: Mapping[str, Any]) -> None:

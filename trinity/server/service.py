@@ -113,7 +113,10 @@ class Answers:
         self.options = ready.options  # GenerationOptions of the request
         self.prompts = ready.prompts  # token ids
         self.prompt_tokens: Sequence[int] = answers.prompt_tokens[::n]  # of each prompt
+        self.control = ready.control  # of reasoning, if the job allows it
+        self._completion = ""  # its id, under which other requests find it
         self._service = service
+        self._running = service.owned[caller.owner].running
         # Work on a response does not grow with the request's body.
         self._caller = replace(caller, body_bytes=0)
         self._lease = lease
@@ -148,6 +151,11 @@ class Answers:
         """Run a function that makes part of the response in a thread; as ``Threads.run``."""
         return await self._service.threads.run(self._caller, function, *args, **named)
 
+    def found_by(self, completion: str) -> None:
+        """Let other requests of the same owner find this one by the id of its completion."""
+        self._completion = completion
+        self._running[completion] = self
+
     async def by(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         """Yield the output of ``writer`` for the events, in order."""
         async for event in self:
@@ -156,6 +164,7 @@ class Answers:
 
     def close(self) -> None:
         """End the generation and release the model. Calling it again has no effect."""
+        self._running.pop(self._completion, None)
         self._answers.close()
         self._lease.release()
 
@@ -207,6 +216,8 @@ class Owned:
 
     kept: KeptStreams
     responses: KeptResponses
+    running: dict[str, Answers] = field(default_factory=dict)
+    """Streamed chat completions in progress, by id."""
 
 
 @dataclass(eq=False, repr=False)

@@ -294,6 +294,11 @@ class RequestState(Sequence):
         allowed = self._guide.allowed() if promise is None else promise.result()
         if self._limits.ignore_eos:
             allowed[self._ends] = False
+        if self.timings.completion_tokens < self._limits.min_tokens:
+            ends = allowed[self._barred]
+            allowed[self._barred] = False
+            if not allowed.any():  # the grammar allows only the end
+                allowed[self._barred] = ends
         return allowed
 
     def _take(self, token: int, logits: Logits) -> None:

@@ -7,6 +7,7 @@ from trinity.server.endpoints import (
     anthropic,
     batches,
     chat_completions,
+    chat_control,
     classify,
     completions,
     decisions,
@@ -36,6 +37,7 @@ from trinity.server.endpoints import (
 ENDPOINTS: tuple[Endpoint, ...] = (
     *health.ENDPOINTS,
     *chat_completions.ENDPOINTS,
+    *chat_control.ENDPOINTS,
     *responses.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *embeddings.ENDPOINTS,

@@ -119,6 +119,7 @@ async def chunks(
 ) -> AsyncGenerator[bytes, None]:
     """The events of a stream."""
     name, n = new_id(), body.count
+    answers.found_by(name)
     tokens: list[list[int]] = [[] for _ in range(n)]
 
     def usage(index: int) -> Usage | UnsetType | None:

@@ -51,7 +51,8 @@ class ChatRequest(Sampling, kw_only=True):
     store: Ignorable[Literal[False] | None] = None
     add_generation_prompt: bool | None = None  # vLLM's, like the next
     continue_final_message: bool | None = None
-    # llama.cpp's two:
+    # llama.cpp's three:
+    reasoning_control: bool | None = None  # it can be ended by /v1/chat/completions/control
     reasoning_format: Ignorable[Literal["auto", "deepseek", "none"] | None] = None
     verbose: bool | None = None
 
@@ -96,6 +97,7 @@ class ChatRequest(Sampling, kw_only=True):
             self._variables(),
             whole,
             reasoning_budget=budget,
+            reasoning_control=bool(self.reasoning_control),
             effort=effort,
             template=self._template(),
             add_generation_prompt=self.add_generation_prompt is not False or continues,
