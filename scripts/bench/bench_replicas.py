@@ -5,8 +5,8 @@
 A process alone is `trinity serve` with one thread, bound to a core; the clients use another one.
 The replicas share two cores with the clients, the ingress and Ray. ``--clients`` chats per replica
 start together, in rounds, of which the first is not counted. "stream" and "whole" are the rates of
-streamed responses and of others. For the replicas, the processor time of each kind of process
-follows, as a share of two cores.
+streamed responses and of others. The processor time of each kind of process follows: microseconds
+per token, and the share of two cores.
 """
 
 from __future__ import annotations
@@ -113,13 +113,14 @@ def measured(
         used.subtract(before)
         name = "stream" if stream else "whole"
         rates[name] = median(rounds)
+        count = options.rounds * clients * options.tokens
         shares = ", ".join(
-            f"{kind} {100 * spent / seconds / 2:.0f}%" for kind, spent in used.most_common()
-            if spent > 0.005 * seconds
+            f"{kind} {1e6 * spent / count:.0f} ({100 * spent / seconds / 2:.0f}%)"
+            for kind, spent in used.most_common() if spent > 0.002 * seconds
         )  # fmt: skip
         print(
             f"  {name}: {rates[name]:.1f} tokens/s ({', '.join(f'{r:.1f}' for r in rounds)}); "
-            f"of two cores: {shares}",
+            f"microseconds per token (share of two cores): {shares}",
             flush=True,
         )
     return rates

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trinity.ray.channel import Address
 from trinity.runtime.generation import Chunk
 from trinity.runtime.options import Request
 
@@ -25,6 +26,8 @@ class Generation:
     client: str
     whole: bool
     prefixes: tuple[bytes, ...]  # of ``prefixes_of``, which the router compares
+    address: Address  # of the ingress, which gets the chunks
+    number: int  # of the response there
 
     @property
     def prompt(self) -> str:

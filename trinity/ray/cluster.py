@@ -14,6 +14,22 @@ STORE_BYTES = (
 )  # of the object store of a cluster started here; only requests pass through it
 
 
+# Of a cluster started here, whose processes share cores with the replicas. Without requests they
+# use 6% of a core with Ray's own values, and 4% with these.
+FEWER_WAKEUPS = {
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_io_context_event_loop_lag_collection_interval_ms": "60000",
+    "RAY_kill_idle_workers_interval_ms": "2000",
+    "RAY_memory_monitor_refresh_ms": "1000",
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_task_events_report_interval_ms": "10000",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Replicas:
     """How many processes have the model, and where."""
@@ -26,6 +42,16 @@ class Replicas:
     def is_local(self) -> bool:
         """Whether a cluster is started on this machine."""
         return (self.address or os.environ.get("RAY_ADDRESS", "local")) == "local"
+
+
+def wake_less(replicas: Replicas) -> None:
+    """Let the processes of a cluster that is started here wake up less often.
+
+    It has an effect before Ray is imported. Variables that are set stay.
+    """
+    if replicas.is_local:
+        for name, value in FEWER_WAKEUPS.items():
+            os.environ.setdefault(name, value)
 
 
 @contextmanager
@@ -47,6 +73,7 @@ def connected(replicas: Replicas) -> Iterator[None]:
 
     Raises: InputError if there is no Ray, or no cluster at the address.
     """
+    wake_less(replicas)
     with library():
         import ray
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -30,11 +30,11 @@ class Offer:
     template: ChatTemplate | None = None
 
 
-def models_of(offer: Offer, handle: Any) -> Models:
-    """The offered model, whose steps the replicas of ``handle`` compute."""
+def models_of(offer: Offer, handle: Any, host: str) -> Models:
+    """The offered model. The replicas of ``handle`` compute its steps, and connect to ``host``."""
 
     def loaded() -> RemoteModel:
-        model = RemoteModel(offer.ref, handle, offer.context_length, offer.most_running)
+        model = RemoteModel(offer.ref, handle, offer.context_length, offer.most_running, host)
         if offer.template is not None:
             model.use_chat_template(offer.template)
         return model
@@ -54,5 +54,7 @@ class Ingress:
         self._offer, self._handle = offer, handle
 
     def __serve_build_asgi_app__(self) -> Starlette:
-        models = models_of(self._offer, self._handle)
+        from ray.util import get_node_ip_address
+
+        models = models_of(self._offer, self._handle, get_node_ip_address())
         return make_app(models, self._offer.options, defaults=self._offer.defaults)

@@ -20,6 +20,7 @@ from trinity.model import Model
 from trinity.model_defaults import checked_defaults
 from trinity.models import find_architecture
 from trinity.ray.calls import Generation, Resumption, prefixes_of
+from trinity.ray.channel import Listener, LostConnectionError
 from trinity.runtime.generation import Chunk, Timings
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
@@ -66,9 +67,12 @@ class EngineElsewhere:
 class RemoteThread(EngineThread):
     """Sends requests to replicas. It replaces the thread of an engine."""
 
-    handle: Any  # a DeploymentHandle of Replica
+    generate: Any  # the DeploymentHandle of Replica's method
+    host: str  # of this process, to which replicas connect
     most_running: int
     running = 0
+    _listening: asyncio.Task[Listener] | None = None
+    _calls: set[asyncio.Future[Any]]
 
     def submit(self, *sequences: Any, client: str = "") -> None:
         """Start tasks of the running event loop that receive the responses."""
@@ -79,6 +83,25 @@ class RemoteThread(EngineThread):
             stream.task = asyncio.get_running_loop().create_task(
                 stream.receive(self, client), context=Context()
             )
+
+    async def listening(self) -> Listener:
+        """Return what receives the chunks."""
+        if self._listening is None:
+            self._listening, self._calls = asyncio.create_task(Listener.opened(self.host)), set()
+        return await asyncio.shield(self._listening)
+
+    def watch(self, response: Any, last: asyncio.Future[None]) -> None:
+        """If a call fails, end ``last`` with the error."""
+
+        def called(call: asyncio.Future[Any]) -> None:
+            self._calls.discard(call)
+            error = None if call.cancelled() else call.exception()
+            if error is not None:
+                settle(last, error)
+
+        call = asyncio.ensure_future(response)
+        self._calls.add(call)
+        call.add_done_callback(called)
 
     def cancel(self, *sequences: Any) -> None:
         """End responses that have not ended."""
@@ -101,6 +124,8 @@ class RemoteThread(EngineThread):
 
     def finish(self) -> None:
         """Close the model's files."""
+        if self._listening is not None and self._listening.done():
+            self._listening.result().close()
         self.release()
         self.closed = True
 
@@ -116,12 +141,15 @@ class RemoteStream:
         self.task: asyncio.Task[None] | None = None
         self._request, self._sink = request, sink
         self._resumption = Resumption(request)
+        # Of the current call: its end, whether it has brought new chunks, and the last one.
+        self._last: asyncio.Future[None]
+        self._has_new = self._has_last = False
 
     async def receive(self, thread: RemoteThread, client: str) -> None:
         """Pass the chunks of the response, or the error that ends it, to the sink."""
         thread.running += 1
         try:
-            await self._receive(thread.handle, client)
+            await self._receive(thread, client)
         except asyncio.CancelledError:
             self._sink.put(Chunk("", finish_reason="cancelled", timings=Timings()))
         except Exception as error:
@@ -129,36 +157,63 @@ class RemoteStream:
         finally:
             thread.running -= 1
 
-    async def _receive(self, handle: Any, client: str) -> None:
+    async def _receive(self, thread: RemoteThread, client: str) -> None:
+        """Call replicas until the last chunk is here. Raises: the response's error."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import DeploymentUnavailableError
 
-        handle = handle.options(stream=True, method_name="generate")
+        listener = await thread.listening()
         whole = isinstance(self._sink, Collector)
         prefixes = prefixes_of(self.tokens, self._request.cache_salt)
         left = ATTEMPTS
-        while True:
+        while left:
+            self._last, self._has_new = asyncio.get_running_loop().create_future(), False
             request = self._resumption.again(can_resume)
-            call = Generation(self.tokens, request, client, whole, prefixes)
-            responses = handle.remote(call)
+            number = listener.add(self)
+            call = Generation(
+                self.tokens, request, client, whole, prefixes, listener.address, number
+            )
+            response = thread.generate.remote(call)
+            thread.watch(response, self._last)
             try:
-                async for received in responses:
-                    chunk = self._resumption.new(received)
-                    if chunk is not None:
-                        left = ATTEMPTS
-                        self._sink.put(chunk)
-                        if chunk.finish_reason is not None:
-                            return
+                return await self._last
             except RayTaskError as error:
-                raise error.cause from None
-            except (RayActorError, DeploymentUnavailableError) as error:
-                left -= 1
-                if not left:
-                    raise ApiError(503, "replicas end before they answer") from error
-                await asyncio.sleep(0 if left == ATTEMPTS - 1 else ATTEMPT_SECONDS)
-            except asyncio.CancelledError:
-                responses.cancel()
-                raise
+                if not isinstance(error.cause, LostConnectionError):
+                    raise error.cause from None
+            except (LostConnectionError, RayActorError, DeploymentUnavailableError):
+                pass
+            finally:
+                listener.remove(number)
+                if not self._has_last:
+                    response.cancel()
+            left = ATTEMPTS if self._has_new else left - 1
+            await asyncio.sleep(0 if left >= ATTEMPTS - 1 else ATTEMPT_SECONDS)
+        raise ApiError(503, "replicas end before they answer")
+
+    def take(self, chunk: Chunk) -> None:
+        """Pass on the part of a chunk that the client does not have yet."""
+        new = self._resumption.new(chunk)
+        if new is None:
+            return
+        self._has_new = True
+        self._sink.put(new)
+        if new.finish_reason is not None:
+            self._has_last = True
+            settle(self._last)
+
+    def lost(self) -> None:
+        """Continue elsewhere, because the replica's connection has ended."""
+        settle(self._last, LostConnectionError("the replica's connection has ended"))
+
+
+def settle(future: asyncio.Future[None], error: BaseException | None = None) -> None:
+    """End a future, unless it has ended."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def can_resume(request: Request) -> bool:
@@ -213,11 +268,14 @@ class RemoteEmbedder(TextEmbedder):
 class RemoteModel(Model):
     """A model of a server whose steps the replicas of ``handle`` compute.
 
-    ``most_running``: the number of responses that they generate at the same time. It serves the
-    methods that a server's endpoints call in the event loop.
+    ``most_running``: the number of responses that they generate at the same time. ``host``: the
+    address of this machine, to which they connect. It serves the methods that a server's endpoints
+    call in the event loop.
     """
 
-    def __init__(self, ref: str, handle: Any, context_length: int, most_running: int) -> None:
+    def __init__(
+        self, ref: str, handle: Any, context_length: int, most_running: int, host: str
+    ) -> None:
         provider = open_weights(ref)
         try:
             check_is_model(provider.metadata, provider.path)
@@ -229,7 +287,8 @@ class RemoteModel(Model):
             engine: Any = EngineElsewhere(provider.config, context_length, encodes, 0)
             super().__init__(engine, tokenizer, provider)
             thread = RemoteThread(engine, release=provider.close, max_sequences=most_running)
-            thread.handle, thread.most_running = handle, most_running
+            thread.generate = handle.options(method_name="generate")
+            thread.host, thread.most_running = host, most_running
             self._engine_thread = thread
             self._client = RemoteClient(thread, tokenizer)
             embedder = RemoteEmbedder(self._client, tokenizer, self._chat, provider)

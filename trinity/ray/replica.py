@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,13 @@ from numpy.typing import NDArray
 
 from trinity.loading import load
 from trinity.ray.calls import Generation
+from trinity.ray.channel import IngressConnections, Sent
 from trinity.ray.cores import pin
-from trinity.ray.slices import SlicedInbox
-from trinity.runtime.generation import Chunk
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.model_refs import settled
 
-# Seconds of the slices in which chunks are sent: of each stream for each other one, at most, and of
-# responses whose clients get no stream.
-STREAM_SECONDS = 0.02
-MOST_SECONDS = 0.2
-WHOLE_SECONDS = 0.5
+WHOLE_SECONDS = 0.5  # that tokens may wait if their client gets no stream
 
 
 class Replica:
@@ -30,28 +25,24 @@ class Replica:
 
     def __init__(self, ref: str, cores: int, loading: Mapping[str, Any]) -> None:
         pin(cores)
-        self._streams = 0
+        self._connections = IngressConnections()
         self._model = settled(lambda: load(ref, **{"threads": cores, **loading}))
 
-    async def generate(self, call: Generation) -> AsyncGenerator[Chunk, None]:
-        """Yield the chunks of a response. Raises: TrinityError.
+    async def generate(self, call: Generation) -> None:
+        """Generate a response, whose chunks go to the ingress, and return at its end.
 
-        If the ingress cancels it, or closes the generator, the generation ends.
+        If the ingress cancels the call, the generation ends. Raises: TrinityError;
+        LostConnectionError.
         """
-        inbox = SlicedInbox((lambda: WHOLE_SECONDS) if call.whole else self._slice)
+        connection = await self._connections.to(call.address)
+        sent = Sent(connection, call.number, WHOLE_SECONDS if call.whole else 0)
         prompts = [(call.ids, call.request)]
-        prepared = await asyncio.to_thread(self._model.client.prepared, prompts, inbox)
-        self._streams += not call.whole
-        try:
-            with prepared.submit(call.client) as answers:
-                async for _, chunk in answers:
-                    yield chunk
-        finally:
-            self._streams -= not call.whole
-
-    def _slice(self) -> float:
-        """Seconds between the chunks of a stream: the more streams there are, the longer."""
-        return min(MOST_SECONDS, STREAM_SECONDS * (self._streams - 1))
+        if call.request.takes_time:
+            prepared = await asyncio.to_thread(self._model.client.prepared, prompts, sent)
+        else:
+            prepared = self._model.client.prepared(prompts, sent)
+        with prepared.submit(call.client):
+            await sent.ended()
 
     async def embed(
         self, texts: Texts, pooling: Pooling | None, normalize: bool | None,

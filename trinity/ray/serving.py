@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trinity.errors import InputError
-from trinity.ray.cluster import Replicas, connected, library
+from trinity.ray.cluster import Replicas, connected, library, wake_less
 from trinity.ray.ingress import Ingress, Offer, models_of
 from trinity.ray.replica import Replica
 from trinity.server.logs import log_to
@@ -107,8 +107,10 @@ def serve_on_ray(
     model's files.
     """
     options.all_keys()
+    wake_less(replicas)
     with library():
         from ray import serve
+        from ray.util import get_node_ip_address
     offer, replica = deployed(ref, replicas, options, loading, defaults)
     say = log_to(say, requests=options.log_requests, json=options.log_format == "json")
     with connected(replicas):
@@ -120,6 +122,7 @@ def serve_on_ray(
         try:
             handle = serve.run(replica, name=NAME, route_prefix=None)
             say(f"{replicas.count} replicas of {replicas.cores} cores")
-            return run(models_of(offer, handle), options, say, defaults)
+            host = "127.0.0.1" if replicas.is_local else get_node_ip_address()
+            return run(models_of(offer, handle, host), options, say, defaults)
         finally:
             serve.delete(NAME)

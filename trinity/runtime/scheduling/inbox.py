@@ -59,7 +59,7 @@ class AsyncInbox:
 
     def put(self, item: Any) -> None:
         """Receive a result or an exception; nothing happens if the loop is closed."""
-        self._deliveries.put(self._items, item)
+        self._deliveries.put(self._items.put_nowait, item)
 
     @property
     def has_next(self) -> bool:
@@ -72,7 +72,7 @@ class AsyncInbox:
 
 
 class Deliveries:
-    """Passes results from threads to the queues of one event loop.
+    """Passes results from threads to functions that one event loop calls.
 
     Each call that wakes a loop is a system call that gives up the interpreter's lock. A loop is
     woken once for all results that it has not taken, and at the end of ``together``.
@@ -83,7 +83,7 @@ class Deliveries:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._results: deque[tuple[asyncio.Queue[Any], Any]] = deque()
+        self._results: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._is_woken = False
 
     @classmethod
@@ -103,12 +103,12 @@ class Deliveries:
             for deliveries in loops:
                 deliveries.wake()
 
-    def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
-        """Pass ``item`` to ``queue``, from any thread."""
+    def put(self, take: Callable[[Any], object], item: Any) -> None:
+        """Call ``take`` with ``item`` in the event loop; any thread may call this."""
         loop = self._loop()
         if loop is None or loop.is_closed():
             return
-        self._results.append((queue, item))
+        self._results.append((take, item))
         held: set[Deliveries] | None = getattr(self._held, "loops", None)
         if held is None:
             self.wake()
@@ -131,8 +131,8 @@ class Deliveries:
     def _deliver(self) -> None:
         self._is_woken = False  # before they are taken: one that comes later wakes again
         for _ in range(min(len(self._results), MOST_AT_ONCE)):
-            queue, item = self._results.popleft()
-            queue.put_nowait(item)
+            take, item = self._results.popleft()
+            take(item)
         if self._results:
             self.wake()
 
