@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,10 @@ def make_app(
                     await models.close()
             except TimeoutError:
                 log.warning("a model still computes after %g s; it is abandoned", CLOSE_SECONDS)
+            if service.tracing is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await asyncio.to_thread(service.tracing.close)
 
     def refuse(path: str, error: ApiError) -> ASGI:
         return refusal(family_of(path), error)

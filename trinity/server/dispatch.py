@@ -59,6 +59,15 @@ class Dispatch:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, in a span of its trace if there are traces; GET has none."""
+        tracing = self._service.tracing
+        if tracing is None or self._endpoint.method == "GET":
+            await self._serve(scope, receive, send)
+            return
+        with tracing.request(scope, self._endpoint.path, send) as watched:
+            await self._serve(scope, receive, watched)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, and count it in the metrics."""
         began = time.perf_counter()
         status = 499  # nginx's status for a client that disconnects before the response

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from trinity.runtime.generation import Chunk
     from trinity.runtime.scheduling.client import AsyncResponses
     from trinity.server.created import CreatedModels
+    from trinity.server.tracing import ResponseSpans, Tracing
 
 # Most log-probabilities of alternative tokens in a response that is not streamed.
 MOST_LOGPROBS = 500_000
@@ -123,6 +124,7 @@ class Answers:
         self._answers = answers
         self._readers = [ready.reader() for _ in answers.prompt_tokens]
         self._hashes = [TokenHash() for _ in answers.prompt_tokens]
+        self.spans: ResponseSpans | None = None  # of the request's trace
         self._events: deque[Event] = deque()
         self._logprobs_left = most_logprobs
 
@@ -165,6 +167,8 @@ class Answers:
     def close(self) -> None:
         """End the generation and release the model. Calling it again has no effect."""
         self._running.pop(self._completion, None)
+        if self.spans is not None:
+            self.spans.close()
         self._answers.close()
         self._lease.release()
 
@@ -204,6 +208,8 @@ class Answers:
         assert chunk.timings is not None
         self._service.metrics.ended(self.name, chunk.timings, reason)
         self._lease.estimates.ended(chunk.timings)
+        if self.spans is not None:
+            self.spans.ended(index, chunk.timings, "tool_calls" if reader.called else reason)
         token_hash = str(self._hashes[index])
         self._events.append(
             End(index, reason, chunk.timings, reader.called, chunk.stop, token_hash)
@@ -242,6 +248,11 @@ class Service:
         self.threads = Threads()
         self.slot_files = SlotFiles()
         self.bodies = Bodies(max(settings.max_body, settings.max_audio))
+        self.tracing: Tracing | None = None
+        if settings.traces:
+            from trinity.server.tracing import Tracing  # needs an extra
+
+            self.tracing = Tracing()
 
     async def start(
         self, ignored: Ignored, caller: Caller, name: str | None, job: ChatJob | TextJob
@@ -265,7 +276,10 @@ class Service:
                 )
                 answers.submit(caller.client)
             most = MOST_LOGPROBS if job.whole else math.inf
-            return Answers(self, caller, lease, answers, ready, job.n, most)
+            made = Answers(self, caller, lease, answers, ready, job.n, most)
+            if self.tracing is not None:
+                made.spans = self.tracing.responses(lease.name, job, ready.options, count)
+            return made
         except BaseException:
             lease.release()
             raise

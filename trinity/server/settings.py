@@ -310,6 +310,13 @@ class ServerOptions:
             choices=("text", "json"),
         ),
     ] = "text"
+    traces: Annotated[
+        bool,
+        Option(
+            "Send traces of requests with OpenTelemetry, as the variables OTEL_* say.",
+            ("--traces",),
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         check_options(self)
