@@ -5,6 +5,7 @@ A kill of a process that writes there leaves at most a temporary file, which the
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -47,11 +48,12 @@ def _version(package: str) -> bytes:
 
 @cache
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: ``TRINITY_CACHE_DIR``, else the user's cache directory.
+    """Return the folder of compiled kernels; None if no folder is writable.
 
-    The folder's name is a digest of the compiler's versions; the files' names have digests of the
-    sources (sources.py). None if no folder can be written: every process then compiles its
-    kernels, and ``take_cache_problem`` says why.
+    It is in ``TRINITY_CACHE_DIR``, else in the user's cache directory, else in this package. Its
+    name is a digest of the compiler's versions; the files' names have digests of the sources
+    (sources.py). Without a folder every process compiles its kernels, and ``take_cache_problem``
+    says why.
     """
     chosen = os.environ.get("TRINITY_CACHE_DIR")
     candidates = [Path(chosen)] if chosen else []
@@ -99,9 +101,9 @@ def package_owner() -> int:
 
 
 def take_cache_problem() -> str | None:
-    """Why compiled kernels are not kept and what to do; None where they are, and once it was told.
+    """Return a message for the user, once: why compiled kernels are not stored, and what to do.
 
-    It is for the user: later runs compile anew.
+    None if they are stored.
     """
     global _problem
     if _problem is None or _problem[1]:
@@ -111,16 +113,16 @@ def take_cache_problem() -> str | None:
 
 
 def note_problem(folder: Path, error: OSError) -> None:
-    """Remember why code cannot be kept, for ``take_cache_problem``."""
+    """Remember why code cannot be stored, for ``take_cache_problem``."""
+    room = "make room there, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     note_problem_text(
-        f"compiled kernels cannot be kept in {folder} ({error.strerror or error}), so every run "
-        "compiles them anew; make room there, or set TRINITY_CACHE_DIR to a folder that can be "
-        "written"
+        f"compiled kernels cannot be stored in {folder} ({error.strerror or error}), so every run "
+        f"compiles them again: {room}set TRINITY_CACHE_DIR to a writable folder"
     )
 
 
 def note_problem_text(text: str) -> None:
-    """Remember the first reason why code cannot be kept."""
+    """Remember the first reason why code cannot be stored."""
     global _problem
     if _problem is None:
         _problem = (text, False)

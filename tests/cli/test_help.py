@@ -76,3 +76,13 @@ def test_completion_offers_commands_and_options() -> None:
 
 def test_the_way_to_completion_is_in_the_help(run: Run) -> None:
     assert "--install-completion" in run("--help").stdout
+
+
+@pytest.mark.parametrize("name", ["", "generate", "serve", "chat"])
+def test_help_fits_a_narrow_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    result = run(*filter(None, [name]), "--help")
+    assert max(map(len, result.stdout.splitlines())) <= 40
+    shown = squeezed(result.stdout)
+    for parameter in (COMMANDS[name] if name else ROOT_COMMAND).params:
+        assert squeezed(parameter.help) in shown, parameter.name

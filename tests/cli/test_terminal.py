@@ -139,15 +139,29 @@ def test_long_lines_are_cut_between_words(monkeypatch: pytest.MonkeyPatch) -> No
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
     monkeypatch.setenv("COLUMNS", "40")
-    terminal.say_wrapped("word " * 20 + "\n\x1b[31m end", 4)
+    terminal.say("word " * 20 + "\n\x1b[31m end", indent=4)
     first, *rest = screen.getvalue().splitlines()
     assert max(map(len, [first, *rest])) <= 40
     assert first.startswith("word word")
     assert all(line.startswith("    ") and line[4] != " " for line in rest)
     assert "\\n\\x1b[31m" in screen.getvalue()
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    terminal.say_wrapped("word " * 20 + "\n")
+    terminal.say("word " * 20 + "\n")
     assert sys.stderr.getvalue() == "word " * 20 + "\\n\n"  # type: ignore[attr-defined]
+
+
+def test_explanations_are_below_their_terms_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, expected in (
+        ("20", ["option value", "  What it means, in", "  --some-long-words."]),
+        ("70", ["option value             What it means, in --some-long-words."]),
+    ):
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal._Notices(screen))
+        monkeypatch.setenv("COLUMNS", columns)
+        terminal.say_explained("option value", "What it means, in --some-long-words.", 25)
+        assert screen.getvalue().splitlines() == expected
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

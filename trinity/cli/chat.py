@@ -17,6 +17,7 @@ from trinity.cli.terminal import say
 from trinity.errors import InputError
 
 if TYPE_CHECKING:
+    from trinity.cli.chatting.history import KeptHistory
     from trinity.cli.chatting.lines import LineSource
 
 
@@ -61,14 +62,24 @@ def source(*, history: bool) -> LineSource:
         return LineReader(prompts=sys.stdin.isatty())
     from trinity.cli.chatting.commands import BY_NAME
     from trinity.cli.chatting.editor import Editor, InputCompleter
-    from trinity.cli.chatting.history import KeptHistory, state_folder
 
-    kept = None
-    if history:
-        try:
-            kept = KeptHistory(state_folder() / "chat_history")
-        except (OSError, RuntimeError) as error:
-            say(f"note: the history is not stored: {error}")
+    kept = _kept_history() if history else None
     say("(/help lists the commands; Ctrl-D quits)")
     words = {f"/{name}": command.words for name, command in BY_NAME.items()}
     return Editor(InputCompleter(words), kept)
+
+
+def _kept_history() -> KeptHistory | None:
+    """Return the stored history; None, with a note, if it cannot be stored."""
+    from trinity.cli.chatting.history import KeptHistory, state_folder
+
+    try:
+        path = state_folder() / "chat_history"
+    except RuntimeError:
+        say("note: the history is not stored: no home directory is known; set HOME")
+        return None
+    try:
+        return KeptHistory(path)
+    except OSError as error:
+        say(f"note: the history is not stored in {path}: {error.strerror or error}")
+        return None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from textwrap import TextWrapper
 from typing import Any
 
 import typer
@@ -81,11 +84,37 @@ COMMANDS_OF_OTHERS: dict[str, str] = {
     "rerank": "use `trinity rank`",
     "version": "use `trinity --version`",
 }
+_NARROW = 64  # columns; from here on, help has a column of terms and one of their meanings
+_SHORT = 12  # columns of a term
 # Options at the beginning of a command line that is meant for llama-cli.
 _BEGINNINGS = ("-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file")
 
 
-class Group(TyperGroup):
+class _FittingHelp:
+    """Help that fits a narrow terminal: what an option means is below it."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; typer's own needs at least 52 columns."""
+        columns = shutil.get_terminal_size().columns
+        if columns < _NARROW:
+            formatter.width = max(columns - 2, 20)
+            formatter.write_dl = partial(_write_terms, formatter.write_dl, formatter.width - 2)
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+def _write_terms(
+    write: Callable[..., None], width: int, rows: Sequence[tuple[str, str]]
+) -> None:  # fmt: skip
+    """Write a list of terms: short ones to the left of their meanings, long ones above them."""
+    longest = max(len(term) for term, _ in rows)
+    if longest <= _SHORT:
+        write(rows, col_max=longest)
+    else:
+        folded = TextWrapper(width, subsequent_indent="    ", break_on_hyphens=False)
+        write([("\n".join(folded.wrap(term)), meaning) for term, meaning in rows], col_max=2)
+
+
+class Group(_FittingHelp, TyperGroup):
     """The whole command line, which has no options of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -114,7 +143,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class LlamaCommand(TyperCommand):
+class LlamaCommand(_FittingHelp, TyperCommand):
     """A subcommand that recognizes llama.cpp's options; its help is not truncated in the list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

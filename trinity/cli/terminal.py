@@ -41,25 +41,46 @@ def json_line(value: object) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def say(text: str = "", keep: str = "", end: str = "\n") -> None:
-    """Write a line to standard error; control characters in ``keep`` are our own."""
-    stream = getattr(sys.stderr, "unescaped", sys.stderr)
-    print(escaped(text, keep), end=end, file=stream, flush=True)
+def say(text: str = "", keep: str = "", end: str = "\n", indent: int = 0) -> None:
+    """Write a line to standard error; control characters in ``keep`` are our own.
 
-
-def say_wrapped(text: str, indent: int = 0) -> None:
-    """Write a line to standard error; on a terminal, wrapped between words.
-
-    ``indent`` is that of all lines but the first.
+    On a terminal, a line without such characters is wrapped between words; ``indent`` is that of
+    all lines but the first.
     """
-    if sys.stderr.isatty():
-        import shutil
+    stream = getattr(sys.stderr, "unescaped", sys.stderr)
+    text = escaped(text, keep)
+    if not keep and len(text) > 20 and sys.stderr.isatty():
+        text = "\n".join(_wrapped(text, indent))
+    print(text, end=end, file=stream, flush=True)
 
-        width = max(20, shutil.get_terminal_size().columns)
-        text = textwrap.fill(escaped(text), width, subsequent_indent=" " * indent)
-        say(text, keep="\n")
+
+def say_explained(term: str, text: str, indent: int) -> None:
+    """Write a term and what it means to standard error, the latter from column ``indent``.
+
+    On a terminal that has too few columns for this, the explanation is below the term.
+    """
+    if sys.stderr.isatty() and _columns() < 2 * indent:
+        say(term, indent=2)
+        say(f"  {text}", indent=2)
     else:
-        say(text)
+        say(f"{term:<{indent - 1}} {text}", indent=indent)
+
+
+def _columns() -> int:
+    import shutil
+
+    return max(20, shutil.get_terminal_size().columns)
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """Wrap a line between words; paths and addresses stay whole."""
+    return textwrap.wrap(
+        text,
+        _columns(),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def put(text: str = "", keep: str = "") -> None:

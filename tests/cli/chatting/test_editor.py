@@ -13,6 +13,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from trinity.cli import chat
 from trinity.cli.chatting import history
 from trinity.cli.chatting.editor import Editor, InputCompleter
 from trinity.cli.chatting.history import KeptHistory, state_folder
@@ -148,3 +149,22 @@ def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert state_folder() == tmp_path / ".local" / "state" / "trinity"
+
+
+def test_a_history_that_cannot_be_stored_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(history.sys, "platform", "linux")
+    assert chat._kept_history() is None
+    path = tmp_path / "file" / "trinity" / "chat_history"
+    assert f"not stored in {path}: Not a directory" in capsys.readouterr().err
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(history.Path, "home", unknown)
+    assert chat._kept_history() is None
+    assert "set HOME" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from trinity.cli.chatting.settings import (
     setting,
     shown,
 )
-from trinity.cli.terminal import say, say_wrapped
+from trinity.cli.terminal import say, say_explained
 from trinity.conversation.messages import text_of
 from trinity.errors import InputError
 
@@ -152,14 +152,14 @@ def load(dialogue: Dialogue, argument: str) -> None:
 def set_option(dialogue: Dialogue, argument: str) -> None:
     """Show all options, show one, or set one."""
     if not argument:
-        for line in listed(dialogue.session):
-            say_wrapped(line, SETTING_WIDTH)
+        for named, meaning in listed(dialogue.session):
+            say_explained(named, meaning, SETTING_WIDTH)
         return
     name, *value = argument.split(maxsplit=1)
     opt = setting(name)
     if value:
         change(dialogue.session, opt, value[0])
-    say_wrapped(shown(dialogue.session, opt), SETTING_WIDTH)
+    say_explained(*shown(dialogue.session, opt), SETTING_WIDTH)
 
 
 def stats(dialogue: Dialogue, _: str) -> None:
@@ -182,10 +182,10 @@ def stats(dialogue: Dialogue, _: str) -> None:
         tokens = sum(timing.completion_tokens for timing in timings)
         steps = sum(timing.decode_steps for timing in timings)
         seconds = sum(timing.completion_seconds for timing in timings)
-        say_wrapped(
+        say(
             f"{name}: prompt {evaluated} tokens computed, {cached} "
             f"cached{speed(evaluated, prompting)}; response {tokens} tokens{speed(steps, seconds)}",
-            2,
+            indent=2,
         )
 
 
@@ -200,9 +200,9 @@ def show_help(dialogue: Dialogue, _: str) -> None:
     width = max(map(len, usages))
     for usage, command in zip(usages, COMMANDS, strict=True):
         also = f" (also {', '.join('/' + name for name in command.also)})" if command.also else ""
-        say_wrapped(f"{usage:<{width}}  {command.help}{also}", width + 2)
+        say_explained(usage, f"{command.help}{also}", width + 2)
     for line in KEYS:
-        say_wrapped(line, 2)
+        say(line, indent=2)
 
 
 def leave(dialogue: Dialogue, _: str) -> None:

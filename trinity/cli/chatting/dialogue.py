@@ -12,7 +12,7 @@ from trinity.cli.chatting.commands import run_command
 from trinity.cli.chatting.lines import LineSource, entries
 from trinity.cli.chatting.terminal_mode import unechoed
 from trinity.cli.interrupt import interruptible
-from trinity.cli.terminal import say_wrapped
+from trinity.cli.terminal import say
 from trinity.errors import ContextLengthError, TrinityError
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ class Dialogue:
             except TrinityError as error:
                 if not self._patient:
                     raise
-                say_wrapped(f"error: {error}")
+                say(f"error: {error}")
                 if isinstance(error, ContextLengthError):
-                    say_wrapped(room(self.session))
+                    say(room(self.session))
             if self.over:
                 return
 
@@ -67,7 +67,7 @@ class Dialogue:
             raise
         writer.end()
         for remark in remarks(self.session, answer):
-            say_wrapped(remark)
+            say(remark)
 
     def _take(self, text: str) -> None:
         given = read_input(text)

@@ -87,16 +87,14 @@ def parsed(opt: Declared, text: str) -> object:
     return opt.checked(value)
 
 
-def shown(session: ChatSession, opt: Declared) -> str:
-    """Return a line with an option's name, its value and its help."""
+def shown(session: ChatSession, opt: Declared) -> tuple[str, str]:
+    """Return an option's name and value, and its help."""
     defaults = session.model.defaults.options
     if opt is CONTEXT_SHIFT:
         value: object = session.shifts
     else:
         value = session.options.get(opt.name, defaults.get(opt.name, opt.default))
-    text = value_text(value)
-    named = f"{opt.name:<{NAME_WIDTH}} {text}"
-    return f"{named:<{SETTING_WIDTH - 1}} {opt.option.help}"
+    return f"{opt.name:<{NAME_WIDTH}} {value_text(value)}", opt.option.help
 
 
 def value_text(value: object) -> str:
@@ -109,9 +107,11 @@ def value_text(value: object) -> str:
         return " ".join(f"{token}={number:g}" for token, number in value.items())
     if isinstance(value, Sequence):
         return shlex.join([value] if isinstance(value, str) else value)
+    if isinstance(value, float):
+        return f"{value:.7g}"  # 0.2 for a file's float32, which is 0.20000000298
     return str(value)
 
 
-def listed(session: ChatSession) -> Iterator[str]:
-    """Yield a line for every option."""
+def listed(session: ChatSession) -> Iterator[tuple[str, str]]:
+    """Yield every option's name and value, and its help."""
     return (shown(session, opt) for opt in SETTINGS)
