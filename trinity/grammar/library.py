@@ -8,7 +8,7 @@ from trinity.errors import InputError
 
 
 def llguidance() -> ModuleType:
-    """Return the library. Raises InputError if it is not installed."""
+    """Return the package ``llguidance``. Raises InputError if it is not installed."""
     try:
         import llguidance as library
     except ImportError as error:

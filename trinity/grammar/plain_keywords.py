@@ -14,7 +14,7 @@ from trinity.grammar.patterns import rust_pattern
 LARGEST_INTEGER = 1 << 53  # llguidance computes with floats, which hold all integers up to here
 LARGEST_COUNT = 1 << 31
 ALIKE = 0.86  # share of equal letters that makes a name a misspelt keyword
-# Whether a keyword excludes nothing, by schema and value.
+# For keywords that may have no effect: whether this one has none, given its schema and its value.
 INERT: dict[str, Callable[[Any, Any], bool]] = {
     "uniqueItems": lambda node, value: value is False or node.get("maxItems") in (0, 1),
     "nullable": lambda node, value: value is False,

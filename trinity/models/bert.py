@@ -136,7 +136,7 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
 
 
 def _unused(config: ModelConfig, values: Values) -> str:
-    """Return a pattern of tensors used only in training, and for embedders of the pooler."""
+    """Return a pattern for tensors that only training uses, and in embedders for the pooler."""
     pooler = r"" if class_name_of(values).endswith(CLASSIFIES) else r"pooler\..*|"
     return pooler + r"embeddings\.position_ids|cls\..*|lm_head\..*"
 

@@ -109,7 +109,7 @@ def attention(
     softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
     both_ways: bool = False, reach: int = 0,
 ) -> list[Operation]:  # fmt: skip
-    """Rotation and attention; ``scale`` 0 means 1 sqrt(head_dim)."""
+    """Rotation and attention; ``scale`` 0 means 1 / sqrt(head_dim)."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
     return [
         Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),

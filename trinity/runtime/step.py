@@ -27,14 +27,14 @@ class Step:
     ) -> None:  # fmt: skip
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
-        # The row of the rotary tables of each row. From ``spare`` on, if not 0, they have rows for
-        # images; ``image_places`` has their positions in time, height and width as pairs
-        # (rows, places (n, 3)).
+        # Each row's row of the rotary tables. If ``spare`` is not 0, table rows from there on are
+        # for images; ``image_places`` has pairs (rows, places (n, 3)) with their positions in
+        # time, height and width.
         self.rotary_rows = np.zeros(rows, np.int32) if spare else self.positions
         self.image_places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self._spare = spare
-        # The last position that a row attends to. Only rows of images may attend to later ones than
-        # their own; ``windows`` is not None for models with such images.
+        # The last position that a row attends to. Only rows of images may attend to positions after
+        # their own, and only in models whose ``windows`` are not None.
         self.lasts = self.positions if windows is None else np.zeros(rows, np.int32)
         # ``lasts`` in layers without a window.
         self.lasts_of_whole = self.positions if only_windowed else self.lasts

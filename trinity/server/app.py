@@ -49,11 +49,12 @@ def make_app(
     speech: Speech | None = None,
     created: CreatedModels | None = None,
 ) -> Starlette:
-    """The application that serves ``models``. With ``preload`` it loads the first at its start.
+    """Return the application that serves ``models``.
 
-    ``ready`` is called after that, or without ``preload`` at the start; ``failed`` gets the error
-    if it fails. ``defaults`` are GenerationOptions of requests that do not give them. ``speech`` is
-    the model for recordings, also loaded at the start; ``created`` are the models that requests may
+    With ``preload`` it loads the first model when it starts, then calls ``ready``, or ``failed``
+    with the error. Without ``preload`` it calls ``ready`` at once. ``defaults`` are
+    GenerationOptions of requests that do not give them. ``speech`` is the model for recordings,
+    also loaded at the start; ``created`` are the models that requests may
     create.
     """
     settings = settings or ServerOptions()

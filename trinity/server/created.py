@@ -374,5 +374,7 @@ def kind_of_gguf(path: str) -> str:
 def check_template(text: str) -> None:
     """Raises: TrinityError for a template that cannot be rendered."""
     if "{%" in text:
-        raise InputError("template is in Jinja; a created model has one in Go's language")
+        raise InputError(
+            "template is in Jinja; a created model needs one in Go's template language"
+        )
     GoTemplate(text).try_out()

@@ -150,7 +150,7 @@ class Answers:
         return event
 
     async def run(self, function: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
-        """Run a function that makes part of the response in a thread; as ``Threads.run``."""
+        """Run a function that makes part of the response, in a thread, as ``Threads.run`` does."""
         return await self._service.threads.run(self._caller, function, *args, **named)
 
     def found_by(self, completion: str) -> None:

@@ -101,7 +101,10 @@ class Windows:
     def _word_times(
         self, pieces: Sequence[tuple[int, int, list[int]]], here: int
     ) -> Sequence[float]:
-        """When each id of the window's text begins, and the last ends; empty without word times."""
+        """Return the start of each id of the window's text, and the end of the last one.
+
+        Empty without word times.
+        """
         spoken = [token for _, _, ids in pieces for token in ids if token < self._tokens.end]
         if not self._options.word_times or not spoken:
             return ()

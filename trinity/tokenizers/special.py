@@ -72,7 +72,7 @@ class _Cuts:
     def __init__(self, text: str) -> None:
         self._raw = text.encode()
         self._free = bytearray(self._raw)  # cut parts are overwritten
-        # First byte, end and id of each; without an id its text is dropped.
+        # The first byte, the end and the id of each cut; a cut without an id is dropped.
         self._cuts: list[tuple[int, int, int | None]] = []
 
     def places_of(self, special: _Special) -> Iterator[int]:

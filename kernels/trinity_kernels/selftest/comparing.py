@@ -65,5 +65,5 @@ def first_error(errors: Iterable[str | None]) -> str | None:
 
 
 def random_numbers() -> np.random.Generator:
-    """A generator of the same numbers for every check."""
+    """Return a random generator; each check gets the same numbers."""
     return np.random.default_rng(7)

@@ -49,7 +49,7 @@ def model_metadata(model: HFModel, name: str) -> dict[str, object]:
     keys |= rope.scaling.keys()
     keys |= model.own_fields
     general: dict[str, object] = {"general.architecture": config.architecture, "general.name": name}
-    # The numbers of the checkpoint replace these.
+    # Placeholders for numbers that are tensors in the checkpoint.
     zeros = np.zeros(config.num_layers, np.float32)
     general |= dict.fromkeys(gguf_keys(model.family.numbers), zeros)
     return general | {

@@ -186,7 +186,7 @@ class Evaluator:
         if isinstance(first, nodes.FunctionNode):
             return self._function(first.name, command[1:], dot, last)
         if len(command) > 1 or last is not None:
-            raise self._failed("an argument is given to what is not a function")
+            raise self._failed("an argument is given to something that is not a function")
         if isinstance(first, nodes.Nil):
             raise self._failed("nil is not a command")
         return self._operand(first, dot)
