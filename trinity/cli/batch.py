@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from trinity.cli import options
 from trinity.cli.loading import model_or_chat_demo
@@ -17,19 +17,29 @@ from trinity.cli.terminal import say
 def batch(
     source: Annotated[
         Path,
-        Argument(metavar="IN", help="Requests in the format of OpenAI's batches, one per line."),
+        Argument(
+            metavar="IN",
+            help="Requests in the format of OpenAI's batches, one per line, or a Parquet file.",
+        ),
     ],
     out: Annotated[
         Path,
         Argument(
             metavar="OUT",
-            help=("Responses, one per line; requests that have one already are skipped."),
+            help=(
+                "Responses, one per line; requests that have one already are skipped. In a folder, "
+                "the file has the name of IN."
+            ),
         ),
     ],
     model: options.ModelOrDemo = None,
     at_once: Annotated[
         int, Flag("--at-once", help="Number of requests that run at once.", min=1, max=256)
     ] = 16,
+    speech_model: Annotated[
+        str | None,
+        Flag("--speech-model", metavar="MODEL", help="Whisper model for requests of speech."),
+    ] = None,
     ray: options.OnRay = False,
     replicas: options.Replicas = None,
     cores: options.Cores = None,
@@ -49,12 +59,18 @@ def batch(
     wanted = ray_replicas(ray, replicas, cores, ray_address)
     ref = model_or_chat_demo(model)
     total = at_once if wanted is None else at_once * wanted.count
+    if out.is_dir():
+        out /= f"{source.stem}.jsonl"
+    given: Any = {
+        "at_once": at_once, "loading": loading, "defaults": generation, "say": say,
+        "speech_ref": speech_model,
+    }  # fmt: skip
     if wanted is None:
-        asking = here(ref, at_once=at_once, loading=loading, defaults=generation, say=say)
+        asking = here(ref, **given)
     else:
         from trinity.ray.batch import on_ray
 
-        asking = on_ray(ref, wanted, at_once=at_once, loading=loading, defaults=generation, say=say)
+        asking = on_ray(ref, wanted, **given)
     failed = run_batch(source, out, asking, at_once=total, say=say)
     if failed:
         say(f"{out}: {failed} responses are errors")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trinity.ray.dataset import embed, generate
+    from trinity.ray.dataset import embed, generate, rank, transcribe
 
-__all__ = ["embed", "generate"]
+__all__ = ["embed", "generate", "rank", "transcribe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,12 +19,12 @@ class Worker:
 
     def __init__(
         self, ref: str, at_once: int, cores: int, loading: Mapping[str, Any],
-        defaults: Mapping[str, Any],
+        defaults: Mapping[str, Any], speech_ref: str | None,
     ) -> None:  # fmt: skip
         pin(cores)
         self._asking = here(
             ref, at_once=at_once, loading={"threads": cores, **loading}, defaults=defaults,
-            say=lambda line: None,
+            say=lambda line: None, speech_ref=speech_ref,
         )  # fmt: skip
         self._entered = AsyncExitStack()
         self._loading = asyncio.Lock()
@@ -49,7 +49,7 @@ class Worker:
 @asynccontextmanager
 async def on_ray(
     ref: str, replicas: Replicas, *, at_once: int, loading: Mapping[str, Any],
-    defaults: Mapping[str, Any], say: Callable[[str], None],
+    defaults: Mapping[str, Any], say: Callable[[str], None], speech_ref: str | None = None,
 ) -> AsyncIterator[Ask]:  # fmt: skip
     """Answer rows by ``replicas``, each of which runs ``at_once`` rows together.
 
@@ -64,7 +64,7 @@ async def on_ray(
             max_task_retries=-1,
         )  # fmt: skip
         workers = [
-            actor.remote(ref, at_once, replicas.cores, dict(loading), dict(defaults))
+            actor.remote(ref, at_once, replicas.cores, dict(loading), dict(defaults), speech_ref)
             for _ in range(replicas.count)
         ]
         running = dict.fromkeys(workers, 0)

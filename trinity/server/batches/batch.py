@@ -14,8 +14,9 @@ from trinity.errors import InputError
 from trinity.server.app import make_app
 from trinity.server.batches.batch_answer import Ask, answer, answer_rows
 from trinity.server.batches.batch_output import BatchOutput
-from trinity.server.batches.batch_rows import Row, rows_of
-from trinity.server.model_refs import served_models
+from trinity.server.batches.batch_rows import Row
+from trinity.server.batches.offline_rows import offline_rows
+from trinity.server.model_refs import served_models, speech_of
 from trinity.server.models import Models
 from trinity.server.settings import ServerOptions
 
@@ -32,14 +33,14 @@ def run_batch(
     entered only if rows are left. Returns: the number of errors in ``out``. Raises: InputError;
     errors of loading.
     """
-    known = {row.custom_id for row in rows_of(source)}
+    known = {row.custom_id for row in offline_rows(source)}
     if not known:
         raise InputError(f"{source}: the file has no rows")
     output = BatchOutput(out, known)
     try:
         if output.done:
             say(f"{out}: {len(output.done)} of {len(known)} rows have results already")
-        left = (row for row in rows_of(source) if row.custom_id not in output.done)
+        left = (row for row in offline_rows(source) if row.custom_id not in output.done)
         if len(output.done) < len(known):
             asyncio.run(_answer_all(asking, left, output, len(known), at_once, say))
         return output.failed
@@ -49,15 +50,20 @@ def run_batch(
 
 @asynccontextmanager
 async def here(
-    ref: str, *, at_once: int, loading: Mapping[str, Any], defaults: Mapping[str, Any], say: Say
-) -> AsyncIterator[Ask]:
+    ref: str, *, at_once: int, loading: Mapping[str, Any], defaults: Mapping[str, Any], say: Say,
+    speech_ref: str | None = None,
+) -> AsyncIterator[Ask]:  # fmt: skip
     """Answer rows in this process by the model ``ref``, whatever name a row gives.
 
-    Raises: errors of loading.
+    ``speech_ref``: the model of rows of speech, loaded for the first of them. Raises: errors of
+    loading.
     """
     models = Models(served_models([ref], loading, say), any_name=True)
     settings = ServerOptions(any_model_name=True, preload=False, max_queue=at_once)
-    app = make_app(models, settings, defaults=defaults)
+    speech = None
+    if speech_ref is not None:
+        speech = speech_of(speech_ref, None, settings.max_audio_seconds, loading, say)
+    app = make_app(models, settings, defaults=defaults, speech=speech)
     async with app.router.lifespan_context(app):
         await models.load_first()
         yield partial(answer, app)

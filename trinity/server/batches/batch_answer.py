@@ -7,11 +7,15 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from msgspec import to_builtins
 from starlette.types import ASGIApp, Message
 
+from trinity.errors import InputError
 from trinity.server.batches.batch_output import BatchOutput
 from trinity.server.batches.batch_rows import Row
+from trinity.server.batches.offline_rows import SPEECH_URLS, form_of
 from trinity.server.caller import OF_BATCH, OWNER
+from trinity.server.errors import ApiError, openai_error
 
 Ask = Callable[[Row], Awaitable[tuple[int, Any] | None]]
 
@@ -54,7 +58,15 @@ async def answer(
     ``of_batch``: it does not count as a live request.
     """
     sent: list[Message] = []
-    body: list[bytes] = [await asyncio.to_thread(lambda: json.dumps(row.body).encode())]
+    kind = b"application/json"
+    if row.url in SPEECH_URLS:
+        try:
+            kind, form = await asyncio.to_thread(form_of, row.body)
+        except (InputError, OSError) as error:
+            return 400, to_builtins(openai_error(ApiError(400, str(error), "file")))
+        body = [form]
+    else:
+        body = [await asyncio.to_thread(lambda: json.dumps(row.body).encode())]
     left = asyncio.Event()  # never happens: there is no client
 
     async def receive() -> Message:
@@ -71,7 +83,10 @@ async def answer(
         "path": row.url, "raw_path": row.url.encode(), "query_string": b"", "root_path": "",
         OF_BATCH: of_batch, OWNER: owner,
         "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
-        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "headers": [(b"host", b"localhost"), (b"content-type", kind)],
     }, receive, send)  # fmt: skip
     whole = b"".join(message.get("body", b"") for message in sent)
+    heads = dict(sent[0]["headers"])
+    if not heads.get(b"content-type", b"application/json").startswith(b"application/json"):
+        return int(sent[0]["status"]), whole.decode()  # text, SubRip or WebVTT
     return int(sent[0]["status"]), await asyncio.to_thread(json.loads, whole)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,22 @@ def rows_of(path: Path) -> Iterator[Row]:
 
     Raises: InputError that names the line, for one that is no row, or an id that was there before.
     """
+    return rows_of_lines(path, lines_of(path, LONGEST_LINE), URLS)
+
+
+def rows_of_lines(
+    path: Path, lines: Iterable[bytes], urls: Collection[str], word: str = "line"
+) -> Iterator[Row]:
+    """The rows of lines of a file, which errors call ``word``. Raises: InputError."""
     seen: set[str] = set()
-    for number, line in enumerate(lines_of(path, LONGEST_LINE), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row = _row(f"{path}: line {number}", number, line)
+        where = f"{path}: {word} {number}"
+        row = _row(where, number, line, urls)
         if row.custom_id in seen:
             raise InputError(
-                f"{path}: line {number}: custom_id {row.custom_id!r:.80} occurs twice; give "
-                "each row its own"
+                f"{where}: custom_id {row.custom_id!r:.80} occurs twice; give each row its own"
             )
         seen.add(row.custom_id)
         yield row
@@ -80,7 +87,7 @@ def lines_of(path: Path, longest: int) -> Iterator[bytes]:
         ) from error
 
 
-def _row(where: str, number: int, line: bytes) -> Row:
+def _row(where: str, number: int, line: bytes, urls: Collection[str]) -> Row:
     try:
         check_values(line)
         row = json.loads(line)
@@ -99,8 +106,8 @@ def _row(where: str, number: int, line: bytes) -> Row:
         )
     if row.get("method", "POST") != "POST":
         raise InputError(f"{where}: method is {row['method']!r:.40}; it must be POST")
-    if url not in URLS:
-        raise InputError(f"{where}: url is {url!r:.80}; it must be one of {', '.join(URLS)}")
+    if not isinstance(url, str) or url not in urls:
+        raise InputError(f"{where}: url is {url!r:.80}; it must be one of {', '.join(urls)}")
     if not isinstance(body, dict):
         raise InputError(f"{where}: body is {body!r:.40}; it must be an object")
     if body.get("stream"):
