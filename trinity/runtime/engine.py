@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trinity.runtime.adapters import AdapterSet
     from trinity.runtime.channel_squares import ChannelSquares
     from trinity.runtime.profile import OperationTime
-    from trinity.runtime.sketched_head import SketchedHead
+    from trinity.runtime.sketch.sketched_head import SketchedHead
     from trinity.runtime.speculation.draft_model import DraftModel
     from trinity.runtime.speculation.drafting import Drafter
 

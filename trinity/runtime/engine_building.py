@@ -169,7 +169,7 @@ def _parts(
     sketched, mode = None, options.head_sketch
     if heads and (mode == "on" or (mode == "auto" and heads[0].nbytes >= SKETCHED_BYTES)):
         # Imported here because small models do not need it.
-        from trinity.runtime.sketched_head import sketched_head
+        from trinity.runtime.sketch.sketched_head import sketched_head
 
         sketched = sketched_head(
             heads[0], mode, isa, builder.kernel, choice.address, step,

@@ -8,7 +8,7 @@ column, drawn at random and shared by all rows. Each row has a scale s for each 
 So w - q is uniform in [-s / 2, s / 2] whatever w is, and independent for the columns of a row.
 ``sketch_codes`` (sketch_codes.py) writes a sketch and ``sketch_inputs`` prepares activations.
 ``sketch_bounds`` writes q.x + FACTOR sqrt(sum of s^2 n) for every row, where n is a block's number
-in the activations (see ``sketch_inputs``); runtime/head_sketch.py proves that it bounds w.x.
+in the activations (see ``sketch_inputs``); runtime/sketch/head_sketch.py proves that it bounds w.x.
 
 Layout: 16 rows are a panel. Of a block it has 8 vectors of 64 bytes. In vector i, byte 4 r + t has
 the codes of row r and columns 4 i + t (low nibble) and 32 + 4 i + t (high nibble). The scales of

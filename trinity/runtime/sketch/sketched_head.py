@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.errors import InputError
-from trinity.runtime.head_sketch import MOST_COUNT, HeadSketch, Walk
 from trinity.runtime.interface import Best, Rows
 from trinity.runtime.paging import available_memory
 from trinity.runtime.records.record_list import Address
-from trinity.runtime.sketch_making import make_sketch
+from trinity.runtime.sketch.head_sketch import MOST_COUNT, HeadSketch, Walk
+from trinity.runtime.sketch.sketch_making import make_sketch
 from trinity.runtime.step import Step
 from trinity.runtime.step_plans import StepPlan
 from trinity.runtime.weights import Weight

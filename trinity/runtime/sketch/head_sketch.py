@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from trinity.runtime.interface import Best
 from trinity.runtime.memory import aligned
 from trinity.runtime.records.record_list import Address, RecordList
-from trinity.runtime.sketch_making import Sketch
+from trinity.runtime.sketch.sketch_making import Sketch
 from trinity.runtime.step_plans import StepPlan
 from trinity.runtime.weights import Weight
 from trinity_kernels.ops import sketch as op

@@ -16,14 +16,15 @@ import trinity
 from tests.tiny_models import write_tiny_model
 from trinity.errors import InputError
 from trinity.providers import open_weights
-from trinity.runtime import engine_building, head_sketch, sketched_head
+from trinity.runtime import engine_building
 from trinity.runtime.engine import CPUEngine
 from trinity.runtime.engine_building import load_engine
-from trinity.runtime.head_sketch import HeadSketch, deviations
 from trinity.runtime.interface import Best, Rows
 from trinity.runtime.sampling.distribution import best
-from trinity.runtime.sketch_making import Sketch, make_sketch
-from trinity.runtime.sketched_head import SketchedHead
+from trinity.runtime.sketch import head_sketch, sketched_head
+from trinity.runtime.sketch.head_sketch import HeadSketch, deviations
+from trinity.runtime.sketch.sketch_making import Sketch, make_sketch
+from trinity.runtime.sketch.sketched_head import SketchedHead
 from trinity.runtime.step import Step
 from trinity.runtime.weights import Weight
 from trinity_kernels.isa import available_levels
