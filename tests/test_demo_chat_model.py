@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import trinity
 from trinity.cli.application import application
+from trinity.runtime.likelihoods.scoring import Likelihoods
 from trinity.runtime.scheduling.inbox import Inbox
-from trinity.runtime.scoring import Likelihoods
 
 REFERENCE = Path(__file__).parent / "data" / "demo_chat_reference.json"
 LARGEST = 3_000_000

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import trinity
 from tests.matrix import some
 from trinity.cli.application import application
-from trinity.runtime.perplexity import cut_windows
+from trinity.runtime.likelihoods.perplexity import cut_windows
+from trinity.runtime.likelihoods.scoring import Likelihoods
 from trinity.runtime.scheduling.inbox import Inbox
-from trinity.runtime.scoring import Likelihoods
 from trinity_kernels.isa import available_levels
 
 REFERENCE = Path(__file__).parent / "data" / "demo_reference.json"

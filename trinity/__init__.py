@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from trinity.model import Model
     from trinity.quantization import Quantization, quantize
     from trinity.runtime.generation import Chunk, Completion, FinishReason, Timings
+    from trinity.runtime.likelihoods.perplexity import Perplexity
     from trinity.runtime.options import GenerationOptions
-    from trinity.runtime.perplexity import Perplexity
     from trinity.runtime.sampling.logprobs import TokenLogprob
     from trinity.runtime.sampling.sampling_params import SamplingParams
     from trinity.speech.model import SpeechModel, transcribe
@@ -138,7 +138,7 @@ _HOMES = {
     "trinity.model": ("Model",),
     "trinity.runtime.generation": ("Chunk", "Completion", "FinishReason", "Timings"),
     "trinity.runtime.options": ("GenerationOptions",),
-    "trinity.runtime.perplexity": ("Perplexity",),
+    "trinity.runtime.likelihoods.perplexity": ("Perplexity",),
     "trinity.runtime.sampling.logprobs": ("TokenLogprob",),
     "trinity.runtime.sampling.sampling_params": ("SamplingParams",),
     "trinity.speech.model": ("SpeechModel", "transcribe"),

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from trinity.conversation.prompt import ChatPrompt
     from trinity.formats import WeightProvider
     from trinity.images.encoder import ImageEncoder
+    from trinity.runtime.likelihoods.perplexity import Perplexity
+    from trinity.runtime.likelihoods.text_scorer import TextScorer
     from trinity.runtime.options import Cancel, ChatOptions, GenerationOptions, PromptOptions
     from trinity.runtime.pages.page import AdapterWeights
-    from trinity.runtime.perplexity import Perplexity
-    from trinity.runtime.text_scorer import TextScorer
     from trinity.tokenizers import Tokenizer
 
 
@@ -74,7 +74,7 @@ class Model:
 
     @cached_property
     def _scorer(self) -> TextScorer:
-        from trinity.runtime.text_scorer import TextScorer
+        from trinity.runtime.likelihoods.text_scorer import TextScorer
 
         return TextScorer(self._client, self._tokenizer)
 

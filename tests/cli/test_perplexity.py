@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.toy_model import ToyEngine
 from trinity.cli.perplexity import WINDOW
-from trinity.runtime.perplexity import DEFAULT_WINDOW
+from trinity.runtime.likelihoods.perplexity import DEFAULT_WINDOW
 
 TEXT = "All happy families are alike. " * 8
 MODEL = ("perplexity", "-m", "toy.gguf", "-c", "32")

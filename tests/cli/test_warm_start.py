@@ -26,7 +26,7 @@ UNUSED = (
     "trinity.formats.huggingface.quantization", "trinity.formats.huggingface.packed",
     "trinity.formats.gguf_writer", "trinity.formats.huggingface.rope",
     "trinity.formats.speech_config", "trinity.runtime.adapters", "trinity.runtime.profile",
-    "trinity.runtime.records.adapters", "trinity.runtime.text_scorer",
+    "trinity.runtime.records.adapters", "trinity.runtime.likelihoods.text_scorer",
     "trinity.models.gemma", "trinity.models.adapter_base", "trinity.models.nearest",
     "trinity.speech.model", "trinity.tokenizers.huggingface", "trinity.tokenizers.chat",
 )  # fmt: skip

@@ -18,9 +18,9 @@ from trinity.errors import InputError, about
 from trinity.processes.command_line import INTERRUPTED
 
 if TYPE_CHECKING:
-    from trinity.runtime.perplexity import Perplexity
+    from trinity.runtime.likelihoods.perplexity import Perplexity
 
-WINDOW = 512  # trinity.runtime.perplexity.DEFAULT_WINDOW, without its import
+WINDOW = 512  # trinity.runtime.likelihoods.perplexity.DEFAULT_WINDOW, without its import
 LINES = 10  # lines of progress on an output that is not a terminal
 
 

@@ -31,9 +31,9 @@ from trinity.options.checks import check_integer
 from trinity.runtime.channel_squares import HEAD, ChannelSquares
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.interface import Engine, Rows
+from trinity.runtime.likelihoods.perplexity import negative_log_likelihoods
 from trinity.runtime.options import Cancel
 from trinity.runtime.pages.kv_cache import KVCache
-from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.scheduling.scheduler import LOGITS_BYTES
 from trinity.runtime.scheduling.sequence import check_context

@@ -12,6 +12,7 @@ import pytest
 from tests.toy_model import ToyEngine, ToyTokenizer, chunks_of, ids_of, used_bytes
 from trinity.errors import TrinityError
 from trinity.runtime.generation import Completion, collect
+from trinity.runtime.likelihoods.scoring import AllLogits
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import Request
 from trinity.runtime.sampling.sampling_params import SamplingParams
@@ -21,7 +22,6 @@ from trinity.runtime.scheduling.inbox import Collector
 from trinity.runtime.scheduling.request_state import RequestState
 from trinity.runtime.scheduling.scheduler import Scheduler
 from trinity.runtime.scheduling.step_costs import MANY_ROWS
-from trinity.runtime.scoring import AllLogits
 from trinity_kernels.ops.kv_layout import PAGE
 
 GREEDY = SamplingParams(temperature=0)

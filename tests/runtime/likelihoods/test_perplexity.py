@@ -16,7 +16,7 @@ from tests.toy_model import BOS, toy_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.loading import load
 from trinity.providers import open_weights
-from trinity.runtime.perplexity import Perplexity, cut_windows, negative_log_likelihoods
+from trinity.runtime.likelihoods.perplexity import Perplexity, cut_windows, negative_log_likelihoods
 from trinity.runtime.scheduling import scheduler
 
 TEXT = "Once upon a time the hen and the sheep were on the hill. " * 8

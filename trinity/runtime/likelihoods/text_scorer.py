@@ -10,10 +10,7 @@ from numpy.typing import NDArray
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.runtime.memory import zeros
-from trinity.runtime.options import Cancel
-from trinity.runtime.pages.page import AdapterWeights
-from trinity.runtime.perplexity import (
+from trinity.runtime.likelihoods.perplexity import (
     DEFAULT_WINDOW,
     SMALLEST_WINDOW,
     Perplexity,
@@ -21,12 +18,15 @@ from trinity.runtime.perplexity import (
     estimate,
     scored_part,
 )
+from trinity.runtime.likelihoods.scoring import AllLogits, Likelihoods, PromptLogprobs
+from trinity.runtime.memory import zeros
+from trinity.runtime.options import Cancel
+from trinity.runtime.pages.page import AdapterWeights
 from trinity.runtime.prompts import check_ids
 from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.runtime.scheduling.client import Client
 from trinity.runtime.scheduling.inbox import AsyncInbox, Inbox
 from trinity.runtime.scheduling.sequence import check_context
-from trinity.runtime.scoring import AllLogits, Likelihoods, PromptLogprobs
 
 if TYPE_CHECKING:
     from trinity.tokenizers import Tokenizer

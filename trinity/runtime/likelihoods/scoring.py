@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trinity.runtime.generation import FinishReason
+from trinity.runtime.likelihoods.perplexity import negative_log_likelihoods
 from trinity.runtime.options import Cancel
 from trinity.runtime.pages.page import AdapterWeights
-from trinity.runtime.perplexity import negative_log_likelihoods
 from trinity.runtime.sampling.logprobs import TokenLogprob, token_logprobs
 from trinity.runtime.scheduling.inbox import Sink
 from trinity.runtime.scheduling.sequence import Logits, Sequence

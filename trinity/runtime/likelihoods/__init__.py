@@ -1,0 +1,1 @@
+"""Likelihoods of given texts: log-probabilities of tokens, perplexity."""
