@@ -18,6 +18,7 @@ Shapes: GATE and OUT are M rows of K float32, STRIDE bytes apart. UP is the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -128,20 +129,24 @@ _ACTS = {
     "silu": silu, "gelu": gelu, "gelu_quick": gelu_quick, "gelu_erf": gelu_erf, "relu2": relu2,
     "sigmoid": sigmoid, "none": _as_it_is, "swiglu_oai": limited_silu, "swiglu_7": _silu_up_to_7,
 }  # fmt: skip
-_FACTORS = {"swiglu_oai": _limited_factor, "swiglu_7": _limited}
+# The factor that a value of up stands for.
+_FACTORS = dict.fromkeys(_ACTS, _as_it_is)
+_FACTORS |= {"swiglu_oai": _limited_factor, "swiglu_7": _limited}
 
 
-@chosen
-def _act(qt: Any, x: Any) -> Any:
-    function = _ACTS[qt.value]
-    return lambda qt, x: function(x)
+def _by_tag(functions: Mapping[str, Any]) -> Any:
+    """A function of (qt, x) that calls the function of this tag."""
+
+    @chosen
+    def of_tag(qt: Any, x: Any) -> Any:
+        function = functions[qt.value]
+        return lambda qt, x: function(x)
+
+    return of_tag
 
 
-@chosen
-def _factor(qt: Any, x: Any) -> Any:
-    """The factor that a value of up stands for."""
-    function = _FACTORS.get(qt.value, _as_it_is)
-    return lambda qt, x: function(x)
+_act = _by_tag(_ACTS)
+_factor = _by_tag(_FACTORS)
 
 
 @inline
@@ -233,19 +238,10 @@ _ACT_VECTORS = {
     "relu2": _relu2_vector, "sigmoid": _sigmoid_vector, "none": _as_it_is,
     "swiglu_oai": _limited_silu_vector, "swiglu_7": _silu_up_to_7_vector,
 }  # fmt: skip
-_FACTOR_VECTORS = {"swiglu_oai": _limited_factor_vector, "swiglu_7": _limited_vector}
-
-
-@chosen
-def _act_vector(qt: Any, x: Any) -> Any:
-    function = _ACT_VECTORS[qt.value]
-    return lambda qt, x: function(x)
-
-
-@chosen
-def _factor_vector(qt: Any, x: Any) -> Any:
-    function = _FACTOR_VECTORS.get(qt.value, _as_it_is)
-    return lambda qt, x: function(x)
+_FACTOR_VECTORS = dict.fromkeys(_ACTS, _as_it_is)
+_FACTOR_VECTORS |= {"swiglu_oai": _limited_factor_vector, "swiglu_7": _limited_vector}
+_act_vector = _by_tag(_ACT_VECTORS)
+_factor_vector = _by_tag(_FACTOR_VECTORS)
 
 
 def _range_vector(isa: Any, qt: Any, gate: int, up: int, out: int, first: int, last: int) -> None:

@@ -89,6 +89,22 @@ def group_by_expert(isa: Any, qt: Any, record: int, thread: int, threads: int) -
         set_i32(tokens + 4 * row, i // per_token)
 
 
+@inline
+def _pairs(record: int, thread: int, threads: int) -> tuple[int, int]:
+    """The share of a thread of the pairs of a token and one of its experts."""
+    total = get_i64(get_i64(record + 8 * ROWS)) * get_i64(record + 8 * PER_TOKEN)
+    return total * thread // threads, total * (thread + 1) // threads
+
+
+@inline
+def _rows_of(record: int, pair: int) -> tuple[int, int]:
+    """The row of X of a pair's token, and the row of OUT of the pair."""
+    token = pair // get_i64(record + 8 * PER_TOKEN)
+    row = int(get_i32(get_i64(record + 8 * PLACES) + 4 * pair))
+    x = get_i64(record + 8 * X) + token * get_i64(record + 8 * X_STRIDE)
+    return x, get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE)
+
+
 def _copy(isa: Any, source: int, to: int, nbytes: int) -> None:
     for at in range(0, nbytes, 4):
         set_f32(to + at, get_f32(source + at))
@@ -108,14 +124,10 @@ per_level(_vector_copy)(_copy)
 @kernel
 def spread(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """Copy each token's row of X, of NBYTES bytes, to its PER_TOKEN rows of OUT."""
-    per_token = get_i64(record + 8 * PER_TOKEN)
-    total = get_i64(get_i64(record + 8 * ROWS)) * per_token
-    places = get_i64(record + 8 * PLACES)
-    nbytes = get_i64(record + 8 * NBYTES)
-    for i in range(total * thread // threads, total * (thread + 1) // threads):
-        x = get_i64(record + 8 * X) + i // per_token * get_i64(record + 8 * X_STRIDE)
-        row = int(get_i32(places + 4 * i))
-        _copy(isa, x, get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE), nbytes)
+    first, last = _pairs(record, thread, threads)
+    for i in range(first, last):
+        x, to = _rows_of(record, i)
+        _copy(isa, x, to, get_i64(record + 8 * NBYTES))
 
 
 @inline
@@ -142,12 +154,8 @@ per_level(_vector_scaled)(_scaled)
 @kernel
 def spread_weighted(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """As ``spread``, for rows of float32, which the weight of their expert multiplies."""
-    per_token = get_i64(record + 8 * PER_TOKEN)
-    total = get_i64(get_i64(record + 8 * ROWS)) * per_token
-    places = get_i64(record + 8 * PLACES)
-    nbytes = get_i64(record + 8 * NBYTES)
-    for i in range(total * thread // threads, total * (thread + 1) // threads):
-        x = get_i64(record + 8 * X) + i // per_token * get_i64(record + 8 * X_STRIDE)
-        row = int(get_i32(places + 4 * i))
-        to = get_i64(record + 8 * OUT) + row * get_i64(record + 8 * OUT_STRIDE)
-        _scaled(isa, x, get_f32(get_i64(record + 8 * WEIGHTS) + 4 * i), to, nbytes)
+    first, last = _pairs(record, thread, threads)
+    for i in range(first, last):
+        x, to = _rows_of(record, i)
+        weight = get_f32(get_i64(record + 8 * WEIGHTS) + 4 * i)
+        _scaled(isa, x, weight, to, get_i64(record + 8 * NBYTES))

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
-from trinity_kernels.deferred import simd
+from trinity_kernels._jit import kernel
 from trinity_kernels.memory import get_f32, get_i64, slots_of
 from trinity_kernels.ops.exponential import sigmoid_f32, softplus_f32
-from trinity_kernels.ops.in_place import in_place
+from trinity_kernels.ops.in_place import multiply
 from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
@@ -34,19 +33,6 @@ def _factor(qt: Any, x: Any) -> Any:
     return lambda qt, x: np.float32(function(x) + np.float32(x * np.float32(0)))
 
 
-@inline
-def _times(v: Any, factor: Any) -> Any:
-    return np.float32(v * factor)
-
-
-@inline
-def _times_f32x16(v: Any, factor: Any) -> Any:
-    return v * simd.splat_f32x16(factor)
-
-
-_multiply = in_place(_times, _times_f32x16)
-
-
 @kernel
 def head_gate(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module, and shares.py."""
@@ -57,4 +43,4 @@ def head_gate(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     for t in range(start, tokens, positive(step)):
         for head in range(first, last):
             factor = _factor(qt, get_f32(gate + t * gate_stride + 4 * head))
-            _multiply(isa, x + t * x_stride + 4 * head * width, factor, 0, width)
+            multiply(isa, x + t * x_stride + 4 * head * width, factor, 0, width)

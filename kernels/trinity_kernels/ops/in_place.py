@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from trinity_kernels._jit import inline
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f32, set_f32
@@ -33,3 +35,16 @@ def in_place(one: Any, of_16: Any) -> Any:
         one_by_one(x, numbers, first, last)
 
     return replace
+
+
+@inline
+def _times(x: Any, factor: Any) -> Any:
+    return np.float32(x * factor)
+
+
+@inline
+def _times_f32x16(x: Any, factor: Any) -> Any:
+    return x * simd.splat_f32x16(factor)
+
+
+multiply = in_place(_times, _times_f32x16)

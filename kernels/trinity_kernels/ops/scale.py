@@ -9,28 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from trinity_kernels._jit import inline, kernel
-from trinity_kernels.deferred import simd
+from trinity_kernels._jit import kernel
 from trinity_kernels.memory import get_f64, get_i64, slots_of
-from trinity_kernels.ops.in_place import in_place
+from trinity_kernels.ops.in_place import multiply
 from trinity_kernels.ops.shares import shares
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
 
 X, STRIDE, K, FACTOR = range(3, 7)
-
-
-@inline
-def _times(y: Any, factor: Any) -> Any:
-    return np.float32(y * factor)
-
-
-@inline
-def _times_f32x16(y: Any, factor: Any) -> Any:
-    return y * simd.splat_f32x16(factor)
-
-
-_scale = in_place(_times, _times_f32x16)
 
 
 @kernel
@@ -41,4 +27,4 @@ def scale(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     factor = np.float32(get_f64(record + 8 * FACTOR))
     start, step, first, last = shares(tokens, k, thread, threads)
     for t in range(start, tokens, positive(step)):
-        _scale(isa, x + t * stride, factor, first, last)
+        multiply(isa, x + t * stride, factor, first, last)

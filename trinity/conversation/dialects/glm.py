@@ -8,18 +8,23 @@ from trinity.conversation.dialects.tagged import Tagged, Tags
 from trinity.conversation.tools import Tool
 
 
+def _tags(prefix: str = "") -> Tags:
+    call, key, value = f"{prefix}tool_call", f"{prefix}arg_key", f"{prefix}arg_value"
+    return Tags(
+        (f"<{call}>", f"</{call}>"),
+        ("", ""),
+        f"</{call}>",
+        (f"<{key}>", f"</{key}>"),
+        f"</{value}>",
+        value=f"<{value}>",
+    )
+
+
 class Glm(Tagged):
     """The name has no tag: it ends at the first argument, or at the call's end."""
 
     name = "glm"
-    tags = Tags(
-        ("<tool_call>", "</tool_call>"),
-        ("", ""),
-        "</tool_call>",
-        ("<arg_key>", "</arg_key>"),
-        "</arg_value>",
-        value="<arg_value>",
-    )
+    tags = _tags()
 
     def claims(self, template: str) -> bool:
         """Recognize its tags."""
@@ -38,14 +43,7 @@ class LongCat(Glm):
     """GLM's tags with a prefix: LongCat-Flash-Lite and LongCat-Flash-Thinking of 2026."""
 
     name = "longcat"
-    tags = Tags(
-        ("<longcat_tool_call>", "</longcat_tool_call>"),
-        ("", ""),
-        "</longcat_tool_call>",
-        ("<longcat_arg_key>", "</longcat_arg_key>"),
-        "</longcat_arg_value>",
-        value="<longcat_arg_value>",
-    )
+    tags = _tags("longcat_")
 
     def claims(self, template: str) -> bool:
         """Recognize its tags."""
