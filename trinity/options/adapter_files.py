@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trinity.errors import InputError
 from trinity.options.checks import check_number
@@ -18,6 +18,32 @@ def adapter_files(
 ) -> list[tuple[str | os.PathLike[str], float]]:
     """Return each adapter's path and scale; the default scale is 1."""
     return [given if isinstance(given, tuple) else (given, 1.0) for given in files or ()]
+
+
+def adapter_scales(
+    scales: Sequence[float], wanted: Mapping[int, float] | None
+) -> tuple[float, ...]:
+    """The scales of all adapters: ``scales``, or those in ``wanted`` and 0 for the others.
+
+    It is empty if all are 0. Raises: InputError for a number that no adapter has.
+    """
+    chosen = tuple(scales)
+    if wanted is not None:
+        unknown = [number for number in wanted if not 0 <= number < len(chosen)]
+        if unknown and not chosen:
+            raise InputError(
+                f"lora names adapter {unknown[0]}, but the model was loaded without "
+                "adapters: load it with lora=[(file, scale)] (--lora FILE)",
+                "lora",
+            )
+        if unknown:
+            raise InputError(
+                f"lora names adapter {unknown[0]}, but "
+                f"{len(chosen)} are loaded, numbered from 0 in the order of loading",
+                "lora",
+            )
+        chosen = tuple(float(wanted.get(number, 0.0)) for number in range(len(chosen)))
+    return chosen if any(chosen) else ()
 
 
 def check_adapters(name: str, value: object) -> Sequence[AdapterFile]:

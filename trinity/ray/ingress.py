@@ -28,13 +28,16 @@ class Offer:
     options: ServerOptions = field(default_factory=ServerOptions)
     defaults: Mapping[str, Any] = field(default_factory=dict)  # GenerationOptions
     template: ChatTemplate | None = None
+    adapters: tuple[tuple[str, float], ...] = ()  # their paths and scales
 
 
 def models_of(offer: Offer, handle: Any, host: str) -> Models:
     """The offered model. The replicas of ``handle`` compute its steps, and connect to ``host``."""
 
     def loaded() -> RemoteModel:
-        model = RemoteModel(offer.ref, handle, offer.context_length, offer.most_running, host)
+        model = RemoteModel(
+            offer.ref, handle, offer.context_length, offer.most_running, host, offer.adapters
+        )
         if offer.template is not None:
             model.use_chat_template(offer.template)
         return model

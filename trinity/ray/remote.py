@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +19,7 @@ from trinity.loading import open_weights
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults
 from trinity.models import find_architecture
+from trinity.options.adapter_files import adapter_scales
 from trinity.ray.calls import Generation, Resumption, prefixes_of
 from trinity.ray.channel import Listener, LostConnectionError
 from trinity.runtime.generation import Chunk, Timings
@@ -46,7 +47,7 @@ class EngineElsewhere:
     encodes: bool
     threads: int
     isa: str = "remote"
-    adapters: tuple[tuple[str, float], ...] = ()
+    adapters: tuple[tuple[str, float], ...] = ()  # paths and scales
     limit = other_bytes = 0  # bytes of memory here
 
     @property
@@ -54,11 +55,9 @@ class EngineElsewhere:
         """This object, which has the pool's ``limit``."""
         return self
 
-    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[()]:
-        """Return (). Raises ApiError if adapters are wanted."""
-        if wanted:
-            raise ApiError(400, "adapters are not supported by a server on Ray", "lora")
-        return ()
+    def adapter_weights(self, wanted: Mapping[int, float] | None = None) -> tuple[float, ...]:
+        """As in ``Engine``."""
+        return adapter_scales([scale for _, scale in self.adapters], wanted)
 
     def close(self) -> None:
         """Nothing is open here."""
@@ -269,13 +268,14 @@ class RemoteModel(Model):
     """A model of a server whose steps the replicas of ``handle`` compute.
 
     ``most_running``: the number of responses that they generate at the same time. ``host``: the
-    address of this machine, to which they connect. It serves the methods that a server's endpoints
-    call in the event loop.
+    address of this machine, to which they connect. ``adapters``: those that they load, with their
+    scales. It serves the methods that a server's endpoints call in the event loop.
     """
 
     def __init__(
-        self, ref: str, handle: Any, context_length: int, most_running: int, host: str
-    ) -> None:
+        self, ref: str, handle: Any, context_length: int, most_running: int, host: str,
+        adapters: Sequence[tuple[str, float]] = (),
+    ) -> None:  # fmt: skip
         provider = open_weights(ref)
         try:
             check_is_model(provider.metadata, provider.path)
@@ -284,7 +284,9 @@ class RemoteModel(Model):
             tokenizer = tokenizer_from_metadata(
                 provider.metadata, checked_defaults(provider).end_ids, source=provider.path
             )
-            engine: Any = EngineElsewhere(provider.config, context_length, encodes, 0)
+            engine: Any = EngineElsewhere(
+                provider.config, context_length, encodes, 0, adapters=tuple(adapters)
+            )
             super().__init__(engine, tokenizer, provider)
             thread = RemoteThread(engine, release=provider.close, max_sequences=most_running)
             thread.generate = handle.options(method_name="generate")

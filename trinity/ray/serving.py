@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trinity.errors import InputError
+from trinity.options.adapter_files import adapter_files, check_adapters
 from trinity.ray.cluster import Replicas, connected, library, wake_less
 from trinity.ray.ingress import Ingress, Offer, models_of
 from trinity.ray.replica import Replica
@@ -40,14 +42,16 @@ def deployed(
         from ray import serve
         from ray.serve.config import RequestRouterConfig
     wrong = [name for name in UNSUPPORTED if getattr(options, name)]
-    wrong += [name for name in ("lora", "mmproj") if loading.get(name)]
+    wrong += ["mmproj"] if loading.get("mmproj") else []
     if wrong:
         raise InputError(f"{wrong[0]} is not supported by a server on Ray", wrong[0])
     name, path = name_and_ref(ref)
     # Ingress and replicas must have the same context, whatever memory they find.
     length = loading.get("context_length") or usual_context(path) or context_limit(path)
     running = options.parallel or RUNNING
-    given = {**loading, "context_length": length, "max_sequences": running}
+    files = adapter_files(check_adapters("lora", loading.get("lora") or ()))
+    adapters = tuple((os.fspath(path), scale) for path, scale in files)
+    given = {**loading, "lora": adapters, "context_length": length, "max_sequences": running}
     if options.batch_size is not None:
         given["batch_size"] = options.batch_size
     most = replicas.count if autoscaling is None else int(autoscaling.get("max_replicas", 1))
@@ -62,7 +66,7 @@ def deployed(
         health_check_period_s=2, health_check_timeout_s=30,
         graceful_shutdown_timeout_s=options.drain, **number,
     )  # fmt: skip
-    offer = Offer(name, path, length, running * most, options, dict(defaults), template)
+    offer = Offer(name, path, length, running * most, options, dict(defaults), template, adapters)
     return offer, replica.bind(path, replicas.cores, given)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trinity.errors import InputError, UnsupportedError
+from trinity.errors import UnsupportedError
 from trinity.formats.adapters import LoraAdapter, Pair
 from trinity.formats.adapters.adapter import TYPES, as_float32
 from trinity.formats.adapters.places import HEAD
@@ -23,6 +23,7 @@ from trinity.models.architecture import TokenTable
 from trinity.models.decoder import Decoder
 from trinity.models.expert_operations import ExpertLinear
 from trinity.models.operations import HeadLinear, Linear, Operation, Product
+from trinity.options.adapter_files import adapter_scales
 from trinity.runtime.expert_weight import ExpertWeight
 from trinity.runtime.memory import aligned, row_bytes
 from trinity.runtime.pages.page import AdapterWeights
@@ -143,22 +144,8 @@ class AdapterSet:
         )
 
     def chosen(self, wanted: Mapping[int, float] | None) -> AdapterWeights:
-        """The scales of all adapters: the defaults, or those in ``wanted`` and 0 for the others.
-
-        Raises: InputError for a number that no adapter has.
-        """
-        if wanted is None:
-            scales = self.scales
-        else:
-            unknown = [number for number in wanted if not 0 <= number < len(self.paths)]
-            if unknown:
-                raise InputError(
-                    f"lora names adapter {unknown[0]}, but "
-                    f"{len(self.paths)} are loaded, numbered from 0 in the order of loading",
-                    "lora",
-                )
-            scales = tuple(float(wanted.get(number, 0.0)) for number in range(len(self.paths)))
-        return scales if any(scales) else ()
+        """The scales of a request; see ``adapter_scales``."""
+        return adapter_scales(self.scales, wanted)
 
     def begin(self, pieces: Sequence[tuple[int, AdapterWeights]]) -> bool:
         """Set the adapters' scales for a step's rows; return whether any adapter is used.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.errors import InputError, TrinityError
 from trinity.models.decoder import Decoder
+from trinity.options.adapter_files import adapter_scales
 from trinity.runtime.added_rows import AddedRows
 from trinity.runtime.bound_weights import BoundWeights, fingerprint
 from trinity.runtime.embedding import TokenEmbedding
@@ -211,13 +212,7 @@ class CPUEngine(Emptied):
         """The adapter scales of a request; see runtime/interface.py."""
         if self._adapters is not None:
             return self._adapters.chosen(wanted)
-        if wanted:
-            raise InputError(
-                f"lora names adapter {next(iter(wanted))}, but the model was loaded without "
-                "adapters: load it with lora=[(file, scale)] (--lora FILE)",
-                "lora",
-            )
-        return ()
+        return adapter_scales((), wanted)
 
     @property
     def fingerprint(self) -> str:

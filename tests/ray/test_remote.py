@@ -1,0 +1,234 @@
+"""An ingress and two replicas in this process, without Ray, whose calls are tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.models.adapter_files import peft_directory
+from tests.ray.running import HAS_RAY
+from tests.runtime.test_adapters import HIDDEN, pairs_of
+from tests.tiny_models import write_tiny_model
+from trinity import load
+from trinity.errors import InputError, TrinityError
+from trinity.loading import chat_model
+from trinity.ray import replica
+from trinity.ray.calls import Generation
+from trinity.ray.channel import LostConnectionError
+from trinity.ray.remote import RemoteModel, RemoteStream, RemoteThread
+from trinity.runtime.generation import Chunk, collect
+
+SECONDS = 120  # after which a test that hangs fails
+LOADING: dict[str, Any] = {"context_length": 256, "threads": 1, "batch_invariant": True}
+PROMPT = "Prince Andrew looked at"
+
+
+class TaskError(Exception):
+    """As Ray's RayTaskError: ``cause`` is the error of the replica."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Handle:
+    """As a DeploymentHandle. Calls go to the replicas one after the other."""
+
+    def __init__(self, *replicas: replica.Replica) -> None:
+        self.replicas, self.calls = replicas, list[Generation]()
+
+    def options(self, **given: Any) -> Handle:
+        return self
+
+    def remote(self, call: Generation) -> asyncio.Task[None]:
+        self.calls.append(pickle.loads(pickle.dumps(call)))
+        chosen = self.replicas[len(self.calls) % len(self.replicas)]
+        return asyncio.create_task(self._call(chosen, self.calls[-1]))
+
+    async def _call(self, chosen: replica.Replica, call: Generation) -> None:
+        try:
+            await chosen.generate(call)
+        except (TrinityError, LostConnectionError) as error:
+            raise TaskError(error) from error
+
+
+@pytest.fixture(autouse=True)
+def _errors_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {
+        "ray.exceptions": ("RayActorError", "RayTaskError"),
+        "ray.serve.exceptions": ("DeploymentUnavailableError",),
+    }
+    if not HAS_RAY:
+        monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+        monkeypatch.setitem(sys.modules, "ray.serve", ModuleType("ray.serve"))
+    for module, errors in names.items():
+        stub = ModuleType(module)
+        for error in errors:
+            kind = TaskError if error == "RayTaskError" else type(error, (Exception,), {})
+            setattr(stub, error, kind)
+        monkeypatch.setitem(sys.modules, module, stub)
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[list[replica.Replica]]:
+    with replicas_of(chat_model()) as made:
+        yield made
+
+
+class replicas_of:  # noqa: N801
+    """Two replicas of a model, which are not bound to cores."""
+
+    def __init__(self, ref: str, **loading: Any) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(replica, "pin", lambda cores: frozenset())
+            patch.setattr(replica, "settled", lambda loaded: loaded())
+            self._made = [replica.Replica(ref, 1, {**LOADING, **loading}) for _ in range(2)]
+
+    def __enter__(self) -> list[replica.Replica]:
+        return self._made
+
+    def __exit__(self, *exception: object) -> None:
+        for one in self._made:
+            one._model.close()
+
+
+def run(
+    test: Callable[[RemoteModel, Handle], Coroutine[Any, Any, None]], made: list[replica.Replica],
+    ref: str = "", **more: Any,
+) -> None:  # fmt: skip
+    """Run a test with a model whose handle has ``made``, and end their connections."""
+
+    async def whole() -> None:
+        handle = Handle(*made)
+        with RemoteModel(ref or chat_model(), handle, 256, 4, "127.0.0.1", **more) as model:
+            try:
+                await asyncio.wait_for(test(model, handle), SECONDS)
+            finally:
+                for one in made:
+                    one._connections.close()
+        await asyncio.sleep(0.01)  # connections end
+
+    asyncio.run(whole())
+
+
+def listener_of(model: RemoteModel) -> Any:
+    thread = model.engine_thread
+    assert isinstance(thread, RemoteThread)
+    assert thread._listening is not None
+    return thread._listening.result()
+
+
+async def text_of(model: RemoteModel, prompt: Any = PROMPT, whole: bool = False, **o: Any) -> str:
+    with await model.asubmit([prompt], whole=whole, **o) as answers:
+        return collect([chunk async for _, chunk in answers]).text
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.9, "seed": 3},
+    "penalties": {"temperature": 0.8, "seed": 4, "frequency_penalty": 0.5, "stop": ["zzz"]},
+    "state": {"mirostat": 2, "temperature": 0.9, "seed": 5},
+    "logprobs": {"temperature": 0.7, "seed": 6, "logprobs": 2},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_connections_lost_in_all_phases_change_no_text(
+    replicas: list[replica.Replica], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each number of chunks the connections end, and the other replica continues."""
+    options = {**KINDS[kind], "max_tokens": 12, "ignore_eos": True}
+    with load(chat_model(), **LOADING) as alone:
+        wanted = alone.generate(PROMPT, **options)
+    take = RemoteStream.take
+
+    async def test(model: RemoteModel, handle: Handle) -> None:
+        again = 0  # chunks may come together: then the last one is here before the end is known
+        for lost_after in range(13):
+            count = 0
+
+            def counted(stream: RemoteStream, chunk: Chunk) -> None:
+                nonlocal count
+                count += 1
+                if count == lost_after:  # noqa: B023
+                    for connection in listener_of(model).connections:
+                        connection.transport.abort()
+                take(stream, chunk)
+
+            monkeypatch.setattr(RemoteStream, "take", counted)
+            handle.calls.clear()
+            with await model.asubmit([PROMPT], **options) as answers:
+                completion = collect([chunk async for _, chunk in answers])
+            monkeypatch.setattr(RemoteStream, "take", take)
+            assert completion.text == wanted.text
+            assert completion.token_ids == wanted.token_ids
+            assert completion.logprobs == wanted.logprobs or kind != "logprobs"
+            again += len(handle.calls) - 1
+        assert again >= 3
+
+    run(test, replicas)
+
+
+def test_whole_responses_and_several_streams(replicas: list[replica.Replica]) -> None:
+    options: dict[str, Any] = {"temperature": 0.9, "max_tokens": 16, "ignore_eos": True}
+    with load(chat_model(), **LOADING) as alone:
+        wanted = [alone.generate(PROMPT, seed=seed, **options).text for seed in range(6)]
+
+    async def test(model: RemoteModel, handle: Handle) -> None:
+        calls = [text_of(model, whole=seed % 2 == 0, seed=seed, **options) for seed in range(6)]
+        assert await asyncio.gather(*calls) == wanted
+        assert [call.whole for call in handle.calls].count(True) == 3
+        listener = listener_of(model)
+        assert not listener.receivers
+        assert len(listener.connections) == 2  # one for each replica
+
+    run(test, replicas)
+
+
+def test_errors_pass_and_a_client_that_leaves_ends_the_call(
+    replicas: list[replica.Replica],
+) -> None:
+    async def test(model: RemoteModel, handle: Handle) -> None:
+        with pytest.raises(InputError, match="256"):
+            await text_of(model, [5] * 300)
+        assert not handle.calls  # the ingress has refused it
+        with await model.asubmit([PROMPT], max_tokens=200, ignore_eos=True) as answers:
+            await anext(answers)
+        for one in replicas:
+            while one._model.engine_thread.stats().running:
+                await asyncio.sleep(0.005)
+        assert model.engine_thread.stats().running == 0
+
+    run(test, replicas)
+
+
+def test_adapters(tmp_path: Path) -> None:
+    model_file = str(tmp_path / "m.gguf")
+    write_tiny_model(Path(model_file), type="F32", hidden_size=HIDDEN)
+    lora = [
+        (str(peft_directory(tmp_path / str(seed), pairs_of(seed))), 2.0 - seed) for seed in (1, 2)
+    ]
+    prompt, options = [5, 9, 17, 30], {"max_tokens": 8, "temperature": 0}
+    scales = (None, {}, {1: 0.5}, {0: 0.3, 1: 1.0})
+    with load(model_file, lora=lora, **LOADING) as alone:
+        wanted = [alone.generate(prompt, lora=scale, **options).token_ids for scale in scales]
+    assert len({tuple(ids) for ids in wanted}) > 2
+
+    async def test(model: RemoteModel, handle: Handle) -> None:
+        assert model.adapters == tuple(lora)
+        for scale, ids in zip(scales, wanted, strict=True):
+            with await model.asubmit([prompt], lora=scale, **options) as answers:
+                assert collect([chunk async for _, chunk in answers]).token_ids == ids
+        with pytest.raises(InputError, match="lora names adapter 2"):
+            await text_of(model, prompt, lora={2: 1.0})
+
+    with replicas_of(model_file, lora=lora) as made:
+        run(test, made, model_file, adapters=lora)
