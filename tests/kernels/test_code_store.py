@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.matrix import parts
-from trinity_kernels import code_store
+from trinity_kernels import code_files, code_store
 from trinity_kernels.code_store import find, keep, pack, parse, path_of
 from trinity_kernels.flat_code import FlatCode
 
@@ -189,3 +190,17 @@ def test_damaged_files_are_never_used(tmp_path: Path, part: int) -> None:
         elif REFUSED[what](path) is False:
             continue
         assert find(folder, "matmul", KEY) == expected, f"part {part}, case {case}: {what}"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_folder_without_room_or_rights_is_a_problem_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    monkeypatch.setattr(code_files, "_problem", None)
+    code_files.note_problem(tmp_path, OSError(number, os.strerror(number)))
+    text = code_files.take_cache_problem()
+    assert text is not None
+    assert f"cannot be stored in {tmp_path} ({os.strerror(number)})" in text
+    assert ("make room there, or set" in text) == (number == errno.ENOSPC)
+    assert "set TRINITY_CACHE_DIR to a writable folder" in text
+    assert code_files.take_cache_problem() is None
