@@ -37,3 +37,15 @@ class CallArguments:
 
 
 Part = Text | Reasoning | CallStart | CallArguments
+
+
+def continues(part: Part, item: object, text: type, reasoning: type) -> bool:
+    """Return whether a part is more of the open ``item`` of a response.
+
+    ``text`` and ``reasoning`` are the classes of items with these contents.
+    """
+    if isinstance(part, Text):
+        return isinstance(item, text)
+    if isinstance(part, Reasoning):
+        return isinstance(item, reasoning)
+    return isinstance(part, CallArguments)

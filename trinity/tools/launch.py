@@ -51,7 +51,7 @@ class Program:
 
 
 def _claude(server: ModelServer) -> ProgramSettings:
-    """Set up Claude Code. All its model names, also that of subagents, stand for one model."""
+    """Set up Claude Code: all its model names, also that of subagents, mean this model."""
     name = server.model.name
     kinds = ("OPUS", "SONNET", "HAIKU")
     variables = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trinity_kernels import record
 from trinity_kernels._jit import Kernel
@@ -103,14 +104,24 @@ def check_head_gate(kernel: Kernel, level: str, tag: str) -> str | None:
     return differs(x, expected, 1e-6 + 1e-6 * np.abs(expected))
 
 
+def _replace(
+    kernel: Kernel, level: str, tag: str, x: NDArray[np.float32], numbers: dict[int, float]
+) -> None:
+    """Run a kernel that replaces the rows of ``x``; ``numbers`` are slots with float64.
+
+    These kernels have the same slots for X, STRIDE and K.
+    """
+    values = {slot: record.float_bits(number) for slot, number in numbers.items()}
+    values |= {scale.X: at(x), scale.STRIDE: x.strides[0], scale.K: x.shape[1]}
+    run_kernel(kernel, level, tag, len(x), values)
+
+
 def check_scale(kernel: Kernel, level: str, tag: str) -> str | None:
     """Scale two rows."""
     op, k = scale, 165
     x = random_numbers().standard_normal((2, k)).astype(np.float32)
     expected = x * np.float64(0.3)
-    run_kernel(kernel, level, tag, 2, {
-        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.FACTOR: record.float_bits(0.3),
-    })  # fmt: skip
+    _replace(kernel, level, tag, x, {op.FACTOR: 0.3})
     return differs(x, expected, 1e-6)
 
 
@@ -120,9 +131,7 @@ def check_softcap(kernel: Kernel, level: str, tag: str) -> str | None:
     x = random_numbers().standard_normal((2, k)).astype(np.float32) * 20
     x[0, :4] = 1e4, -1e4, 0, 1e-3
     expected = 15 * np.tanh(x.astype(np.float64) / 15)
-    run_kernel(kernel, level, tag, 2, {
-        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.CAP: record.float_bits(15),
-    })  # fmt: skip
+    _replace(kernel, level, tag, x, {op.CAP: 15})
     return differs(x, expected, 1e-5)
 
 
@@ -147,11 +156,7 @@ def check_xielu(kernel: Kernel, level: str, tag: str) -> str | None:
     v = x.astype(np.float64)
     below = 1.3 * (np.expm1(np.minimum(v, eps)) - v)
     expected = np.where(v > 0, 0.8 * v * v, below) + 0.5 * v
-    run_kernel(kernel, level, tag, 2, {
-        op.X: at(x), op.STRIDE: 4 * k, op.K: k, op.ALPHA_P: record.float_bits(0.8),
-        op.ALPHA_N: record.float_bits(1.3), op.BETA: record.float_bits(0.5),
-        op.EPS: record.float_bits(eps),
-    })  # fmt: skip
+    _replace(kernel, level, tag, x, {op.ALPHA_P: 0.8, op.ALPHA_N: 1.3, op.BETA: 0.5, op.EPS: eps})
     return differs(x, expected, 1e-6 + 1e-6 * np.abs(expected))
 
 

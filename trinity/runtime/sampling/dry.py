@@ -61,7 +61,7 @@ class Dry:
 
     @property
     def _most_exponent(self) -> int:
-        """The largest exponent of the base whose power is a float32."""
+        """The largest exponent for which the power of the base is a finite float32."""
         if self._base <= LEAST_GROWING_BASE:
             return 0
         return int(min(LOG_FLOAT_MAX / math.log(self._base), MOST_REPEATED))

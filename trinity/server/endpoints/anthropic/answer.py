@@ -9,7 +9,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.conversation.parts import (
+    CallArguments,
+    CallStart,
+    Part,
+    Reasoning,
+    Text,
+    continues,
+)
 from trinity.runtime.generation import Timings
 from trinity.server.job import End, Update
 
@@ -201,11 +208,7 @@ class MessageWriter:
         """Open the block that a part belongs to, unless it is open."""
         content = self.message.content
         last = content[-1] if content and self._texts is not None else None
-        if isinstance(part, Text) and isinstance(last, TextAnswer):
-            return
-        if isinstance(part, Reasoning) and isinstance(last, ThinkingAnswer):
-            return
-        if isinstance(part, CallArguments):
+        if continues(part, last, TextAnswer, ThinkingAnswer):
             return
         yield from self._close()
         block: BlockAnswer

@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.parts import CallArguments, CallStart, Part, Reasoning, Text
+from trinity.conversation.parts import (
+    CallArguments,
+    CallStart,
+    Part,
+    Reasoning,
+    Text,
+    continues,
+)
 from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
 from trinity.server.endpoints.responses.answer import (
@@ -163,11 +170,7 @@ class ResponseWriter:
     def _open(self, part: Part) -> Iterator[StreamEvent]:
         """Open the item that a part belongs to, unless it is open."""
         item = self._item
-        if isinstance(part, Text) and isinstance(item, MessageOutput):
-            return
-        if isinstance(part, Reasoning) and isinstance(item, ReasoningOutput):
-            return
-        if isinstance(part, CallArguments):
+        if continues(part, item, MessageOutput, ReasoningOutput):
             return
         yield from self._close("completed")
         if isinstance(part, CallStart):
