@@ -41,7 +41,7 @@ DROPPED = {
     "--cont-batching": False, "--embedding": False, "--swa-full": False, "--slots": False,
     "--jinja": False, "--no-jinja": False, "-fa": True,
     "--hf-repo": True, "--hf-file": True, "--model-url": True, "--cache-ram": True,
-    "--no-cache-idle-slots": False, "--backend_sampling": False, "--no-mmproj": False,
+    "--no-cache-idle-slots": False, "--backend_sampling": False,
     "--mmproj-url": True, "--reranking": False,
     "--reasoning-format": True,
 }  # fmt: skip
@@ -88,6 +88,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--ctx-size", type=int)
     for switch in (
         "--kv-unified", "--metrics", "--no-slots", "--verbose", "--context-shift", "--no-ui",
+        "--no-mmproj",
     ):  # fmt: skip
         parser.add_argument(switch, action="store_true")
     parser.add_argument("--chat-template")
@@ -105,6 +106,8 @@ def main(arguments: list[str]) -> None:
     ours = ["serve", "--model", f"{alias}={model}", "--any-model-name", "--kv-type", "f16"]
     if given.alias:
         ours += ["--alias", aliases]
+    if given.no_mmproj:
+        ours.append("--no-mmproj")
     if given.context_shift:
         ours.append("--context-shift")
     if not named:

@@ -91,7 +91,9 @@ def load(
             try:
                 if chosen.draft_model is not None:
                     _draft_with(engine, provider, chosen, progress)
-                images = _images(opened, engine, chosen.mmproj, progress or _silent)
+                images = None
+                if chosen.vision:
+                    images = _images(opened, engine, chosen.mmproj, progress or _silent)
             except BaseException:
                 engine.close()
                 raise

@@ -43,8 +43,13 @@ URL = f"data:image/png;base64,{IMAGE}"
 
 
 @pytest.fixture(scope="module")
-def vision(tmp_path_factory: pytest.TempPathFactory) -> Iterator[trinity.Model]:
-    folder = small.write_directory("gemma3", tmp_path_factory.mktemp("vision") / "gemma3")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the vision model."""
+    return small.write_directory("gemma3", tmp_path_factory.mktemp("vision") / "gemma3")
+
+
+@pytest.fixture(scope="module")
+def vision(folder: Path) -> Iterator[trinity.Model]:
     with trinity.load(folder, threads=1, batch_invariant=True) as model:
         yield model
 
@@ -334,7 +339,9 @@ def test_private_addresses_are_not_fetched(vision: trinity.Model) -> None:
         assert "messages[0].content[0].image_url" in response.json()["error"]["message"]
 
 
-def test_a_slots_images_are_saved_and_restored(vision: trinity.Model, tmp_path: Path) -> None:
+def test_a_slots_images_are_saved_and_restored(
+    vision: trinity.Model, folder: Path, tmp_path: Path
+) -> None:
     models = Models([Served("vision", "vision", lambda: vision, model=vision)])
     app = make_app(models, ServerOptions(preload=False, slot_save_path=str(tmp_path)))
     client = TestClient(app, base_url="http://localhost")  # without the lifespan, which unloads
@@ -359,3 +366,14 @@ def test_a_slots_images_are_saved_and_restored(vision: trinity.Model, tmp_path: 
     assert cached < computed - 16
     slot(0, "restore")
     assert timed(0, IMAGE) == (text, computed - 1, 1)
+    # The same model without its vision tower.
+    with trinity.load(folder, threads=1, vision=False) as blind:
+        assert not blind.reads_images
+        models = Models([Served("vision", "vision", lambda: blind, model=blind)])
+        app = make_app(models, ServerOptions(preload=False, slot_save_path=str(tmp_path)))
+        client = TestClient(app, base_url="http://localhost")
+        refused = client.post("/slots/0?action=restore", json={"filename": "a.bin"})
+        assert refused.status_code == 400
+        assert "Cannot restore media tokens without an mmproj" in refused.json()["error"]["message"]
+        body = {"prompt": "The quick", "n_predict": 2, "id_slot": 0}
+        assert client.post("/completion", json=body).json()["timings"]["cache_n"] == 0

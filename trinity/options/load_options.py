@@ -261,6 +261,10 @@ class LoadOptions:
             metavar="FILE",
         ),
     ] = None
+    vision: Annotated[
+        bool,
+        Option("Read images, if the model has a vision tower.", ("--mmproj-auto/--no-mmproj",)),
+    ] = True
     draft_model: Annotated[
         str | os.PathLike[str] | None,
         Option(
@@ -283,6 +287,10 @@ class LoadOptions:
         if self.rope_scale is not None and self.rope_freq_scale is not None:
             raise InputError(
                 "rope_freq_scale is 1 / rope_scale; give only one of them", "rope_freq_scale"
+            )
+        if self.mmproj is not None and not self.vision:
+            raise InputError(
+                "mmproj is given, but images are turned off (vision, --no-mmproj)", "mmproj"
             )
 
 
@@ -372,6 +380,8 @@ class LoadKeywords(TypedDict, total=False):
 
     A Hugging Face directory has it among its tensors.
     """
+    vision: bool
+    """Read images, if the model has a vision tower (default True)."""
     draft_model: str | os.PathLike[str] | None
     """A smaller model with the same vocabulary that proposes tokens (default None).
 

@@ -94,18 +94,21 @@ def save(engine: Engine, slot: Domain, path: str, between: Between = at_once) ->
         between(cache.release)
 
 
-def restore(engine: Engine, slot: Domain, path: str, between: Between = at_once) -> tuple[int, int]:
+def restore(
+    engine: Engine, slot: Domain, path: str, between: Between = at_once, *, images: bool = True
+) -> tuple[int, int]:
     """Replace what a slot holds by the content of a file; return the numbers of tokens and bytes.
 
     The file is checked before anything is forgotten. ``between`` is as in ``save``; no sequence of
-    the slot may begin meanwhile.
+    the slot may begin meanwhile. ``images``: whether the model reads images.
     Raises: InputError if the file does not exist, is damaged or belongs to another model;
     TrinityError if there is no room.
     """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return _restored(engine, slot, _SlotReader(file, path, size), between), size
+            reader = _SlotReader(file, path, size)
+            return _restored(engine, slot, reader, between, images=images), size
     except OSError as error:
         raise InputError(f"{path}: the saved slot cannot be read: {error}") from error
 
@@ -198,13 +201,19 @@ class _SlotReader:
         return InputError(f"{self.path}: not a saved slot that can be used here: {what}")
 
 
-def _restored(engine: Engine, slot: Domain, file: _SlotReader, between: Between) -> int:
+def _restored(
+    engine: Engine, slot: Domain, file: _SlotReader, between: Between, *, images: bool
+) -> int:
     """Check and read a file; return the number of tokens."""
     if file.take(4) != MAGIC:
         raise file.wrong(f"it does not begin with {MAGIC.decode()}")
     if (version := file.number()) != VERSION:
         raise file.wrong(f"its version is {version}; {VERSION} was expected")
     tokens = _tokens(engine, file)
+    if not images and max(tokens) >= FIRST_ID:
+        raise file.wrong(
+            "it has images. Cannot restore media tokens without an mmproj (a vision tower)"
+        )
     header = _read_header(engine, file)
     window = engine.pool.window
     count, full_bytes = -(-len(tokens) // PAGE), header.part_bytes[0]

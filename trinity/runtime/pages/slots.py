@@ -33,8 +33,9 @@ class Slots:
     steps; ``run`` reads and writes files.
     """
 
-    def __init__(self, engine_thread: EngineThread) -> None:
+    def __init__(self, engine_thread: EngineThread, *, images: bool = True) -> None:
         self._engine_thread = engine_thread
+        self._restore = partial(restore, images=images)  # whether the model reads images
 
     async def erase(self, slot: Domain) -> int:
         """Forget what a slot holds; return its number of tokens."""
@@ -60,7 +61,7 @@ class Slots:
 
         Raises: as ``slot_file.restore``.
         """
-        return await self._with_file(restore, slot, path, run)
+        return await self._with_file(self._restore, slot, path, run)
 
     async def _with_file(
         self, what: Callable[..., tuple[int, int]], slot: Domain, path: str, run: Run

@@ -70,7 +70,7 @@ async def change(call: Call[SlotFile]) -> ASGI:
     with await call.lease(name_of_model) as model, call.service.slot_files.entering():
         check_slot(model, slot, "id")
         domain, began = Domain(slot, salt_of(call.caller.owner)), time.perf_counter()
-        slots = Slots(model.engine_thread)
+        slots = Slots(model.engine_thread, images=model.reads_images)
         if action == "erase":
             return Json(SlotAnswer(slot, n_erased=await slots.erase(domain)))
         change = slots.save if action == "save" else slots.restore
