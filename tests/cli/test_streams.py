@@ -41,6 +41,17 @@ def test_help_onto_a_full_disk(command: str) -> None:
     assert (done.returncode, done.stderr) == (1, FULL + "\n")
 
 
+@pytest.mark.full
+def test_completion_that_cannot_be_installed_is_no_error_of_standard_output(tmp_path: Path) -> None:
+    home = tmp_path / "file"
+    home.touch()
+    done = shell(f"HOME='{home}' $T --install-completion bash")
+    assert done.returncode == 1
+    assert f"error: {home}" in done.stderr
+    assert "cannot be written (" in done.stderr
+    assert "--show-completion prints" in done.stderr
+
+
 @pytest.mark.parametrize("command", some(COMMANDS, ["inspect"]))
 def test_an_error_without_standard_error(command: str) -> None:
     """Nothing is written anywhere else."""

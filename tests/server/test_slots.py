@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from starlette.testclient import TestClient
 import trinity
 from tests.server.asgi import strict
 from tests.server.conftest import MakeApp
+from trinity.errors import InputError
 from trinity.server.app import make_app
 from trinity.server.models import Models
 from trinity.server.served import Served
+from trinity.server.setting_values import check_folder
 from trinity.server.settings import ServerOptions
 
 PROMPT = list(range(20, 60))
@@ -188,3 +191,10 @@ def test_without_a_folder_slots_are_shared(make: MakeApp) -> None:
     prompt = list(range(200, 240))
     assert ask(client, prompt, 1)[0] == 40
     assert ask(client, prompt, 0)[0] == 1
+
+
+def test_a_missing_folder_for_slots_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "missing"
+    expected = "slots cannot be saved there (No such file or directory); create the folder"
+    with pytest.raises(InputError, match=re.escape(f"{folder}: {expected}")):
+        check_folder(folder)

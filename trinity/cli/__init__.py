@@ -45,8 +45,14 @@ def main() -> NoReturn:
     except TrinityError as error:  # from printing --version
         say(f"error: {error}")
         status = 1
-    except OSError as error:  # from printing --help
-        say(f"error: {unwritable(error)}")
+    except OSError as error:
+        if error.filename is None:  # from printing --help
+            say(f"error: {unwritable(error)}")
+        else:  # from --install-completion
+            say(
+                f"error: {error.filename}: cannot be written ({error.strerror}); "
+                "--show-completion prints the lines for your shell instead"
+            )
         status = 1
     if sys.stdout is not streams[0]:  # typer closes the stream if its reader has gone
         sys.stdout, sys.stderr = streams

@@ -69,7 +69,10 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     try:
         check_writable(os.fspath(path))
     except OSError as error:
-        raise InputError(f"{os.fspath(path)}: slots cannot be saved there: {error}") from error
+        raise InputError(
+            f"{os.fspath(path)}: slots cannot be saved there ({error.strerror or error}); create "
+            "the folder, or give another one as --slot-save-path"
+        ) from error
 
 
 def read_template(path: str | os.PathLike[str]) -> ChatTemplate:
