@@ -237,7 +237,8 @@ class IngressConnections:
     async def to(self, address: Address) -> Outgoing:
         """Return the connection to an ingress. Raises: LostConnectionError."""
         made = self._open.get(address)
-        if made is None or (made.done() and (made.exception() or made.result().lost)):
+        if made is None or is_lost(made):
+            self._open = {key: one for key, one in self._open.items() if not is_lost(one)}
             made = self._open[address] = asyncio.create_task(self._made(address))
         try:
             return await asyncio.shield(made)
@@ -259,6 +260,11 @@ class IngressConnections:
             server_hostname="" if encryption_is_wanted() else None,
         )  # fmt: skip
         return protocol
+
+
+def is_lost(made: asyncio.Task[Outgoing]) -> bool:
+    """Whether a connection has ended, or could not be made."""
+    return made.done() and (made.exception() is not None or made.result().lost)
 
 
 def encryption_is_wanted() -> bool:
