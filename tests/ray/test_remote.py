@@ -19,11 +19,12 @@ from tests.tiny_models import write_tiny_model
 from trinity import load
 from trinity.errors import InputError, TrinityError
 from trinity.loading import chat_model
-from trinity.ray import replica
+from trinity.ray import channel, remote, replica
 from trinity.ray.calls import Generation
 from trinity.ray.channel import LostConnectionError
 from trinity.ray.remote import RemoteModel, RemoteStream, RemoteThread
 from trinity.runtime.generation import Chunk, collect
+from trinity.server.errors import ApiError
 
 SECONDS = 120  # after which a test that hangs fails
 LOADING: dict[str, Any] = {"context_length": 256, "threads": 1, "batch_invariant": True}
@@ -206,6 +207,24 @@ def test_errors_pass_and_a_client_that_leaves_ends_the_call(
             while one._model.engine_thread.stats().running:
                 await asyncio.sleep(0.005)
         assert model.engine_thread.stats().running == 0
+
+    run(test, replicas)
+
+
+def test_replicas_that_cannot_connect_are_an_error(
+    replicas: list[replica.Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "ATTEMPT_SECONDS", 0)
+
+    async def refused(*given: Any) -> None:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(channel.IngressConnections, "_made", refused)
+
+    async def test(model: RemoteModel, handle: Handle) -> None:
+        with pytest.raises(ApiError, match=r"connect to the ingress at 127\.0\.0\.1:.*refused"):
+            await text_of(model)
+        assert len(handle.calls) == remote.ATTEMPTS
 
     run(test, replicas)
 

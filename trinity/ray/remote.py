@@ -164,7 +164,7 @@ class RemoteStream:
         listener = await thread.listening()
         whole = isinstance(self._sink, Collector)
         prefixes = prefixes_of(self.tokens, self._request.cache_salt)
-        left = ATTEMPTS
+        left, reason = ATTEMPTS, ""
         while left:
             self._last, self._has_new = asyncio.get_running_loop().create_future(), False
             request = self._resumption.again(can_resume)
@@ -179,15 +179,16 @@ class RemoteStream:
             except RayTaskError as error:
                 if not isinstance(error.cause, LostConnectionError):
                     raise error.cause from None
+                reason = str(error.cause)
             except (LostConnectionError, RayActorError, DeploymentUnavailableError):
-                pass
+                reason = "replicas end before they answer"
             finally:
                 listener.remove(number)
                 if not self._has_last:
                     response.cancel()
             left = ATTEMPTS if self._has_new else left - 1
             await asyncio.sleep(0 if left >= ATTEMPTS - 1 else ATTEMPT_SECONDS)
-        raise ApiError(503, "replicas end before they answer")
+        raise ApiError(503, reason)
 
     def take(self, chunk: Chunk) -> None:
         """Pass on the part of a chunk that the client does not have yet."""
