@@ -71,7 +71,7 @@ def library() -> Iterator[None]:
 def connected(replicas: Replicas) -> Iterator[None]:
     """A connection to the cluster of ``replicas``. A cluster started here ends with it.
 
-    Raises: InputError if there is no Ray, or no cluster at the address.
+    Raises: InputError if there is no Ray, no cluster at the address, or if Ray does not start.
     """
     wake_less(replicas)
     with library():
@@ -92,6 +92,10 @@ def connected(replicas: Replicas) -> Iterator[None]:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"there is no Ray cluster at {address}: {error}") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise InputError(f"Ray does not start: {error}") from error  # Ray's timeouts
     try:
         yield
     finally:
