@@ -18,7 +18,7 @@ from tests.kernels import reference
 from tests.kernels.launch import Slot, launch
 from tests.kernels.reference import Bytes, Doubles, Floats
 from trinity_kernels.ops import attention as attention_op
-from trinity_kernels.ops import kv_layout
+from trinity_kernels.ops import kv_layout, prompt_attention
 from trinity_kernels.ops.matmul import operands as op
 from trinity_kernels.ops.matmul import variants
 from trinity_kernels.ops.matmul.activations import FORMS, tile_bytes
@@ -161,9 +161,13 @@ class Attention:
 def attention(
     kv_type: str, positions: tuple[int, ...], kv_heads: int, group: int, head_dim: int,
     threads: int = 2, *, value_dim: int = 0, window: int = 0, softcap: float = 0.0,
-    with_sinks: bool = False,
+    with_sinks: bool = False, rounds: bool = False,
 ) -> Attention:  # fmt: skip
-    """Draw random operands for a token at each of ``positions``; the layer is a page's second."""
+    """Draw random operands for a token at each of ``positions``; the layer is a page's second.
+
+    ``rounds``: for the kernel that rounds operands, which takes queries as they are; its results
+    are not within the bound.
+    """
     rng = np.random.default_rng([head_dim, group, *positions])
     value_dim = value_dim or head_dim
     op, heads, tokens = attention_op, kv_heads * group, len(positions)
@@ -188,7 +192,7 @@ def attention(
 
     fill()
     q = rng.normal(size=(tokens, heads, head_dim)).astype(np.float32)
-    taken = kv_cache.taken(kv_type, q)
+    taken = q if rounds else kv_cache.taken(kv_type, q)
     scale = float(np.float32(head_dim**-0.5))
     sinks = rng.normal(size=heads).astype(np.float32) * 3 if with_sinks else None
     expected = []
@@ -206,7 +210,7 @@ def attention(
         fill()
         some_keys, some_values = np.nan_to_num(some_keys), np.nan_to_num(some_values)
     out = np.zeros((tokens, heads, value_dim), np.float32)
-    scratch = op.scratch_bytes(head_dim, value_dim)
+    scratch = (prompt_attention if rounds else op).scratch_bytes(head_dim, value_dim)
     blocks = sum(position // op.BLOCK + 1 for position in positions)
     parts = np.full((blocks, heads, op.part_bytes(value_dim)), 255, np.uint8)
     slots: dict[int, Slot] = {

@@ -226,7 +226,10 @@ class CPUEngine(Emptied):
     def rounding(self) -> str:
         """See runtime/interface.py. Kernels for single rows give the same bits on every CPU."""
         parts = self._parts
-        return "single" if parts.same_bits else f"{parts.builder.kernel.name} {self.isa}"
+        if parts.same_bits:
+            return "single"
+        rounds = " prompt_attention" if parts.builder.works is not None else ""
+        return f"{parts.builder.kernel.name} {self.isa}{rounds}"
 
     @property
     def other_bytes(self) -> int:

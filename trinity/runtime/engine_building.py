@@ -29,7 +29,7 @@ from trinity.runtime.memory import enough_memory
 from trinity.runtime.pages.page_layout import PageLayout
 from trinity.runtime.paging import available_memory, populate, small_pages
 from trinity.runtime.plan import Buffers, PlanBuilder
-from trinity.runtime.rounding import same_bits
+from trinity.runtime.rounding import rounds_prompts, same_bits
 from trinity.runtime.step import Step, StepInput
 from trinity.runtime.step_plans import StepPlans
 from trinity.runtime.thread_count import usable_threads
@@ -245,6 +245,8 @@ def _choose_kernel(builder: PlanBuilder, weights: BoundWeights, choice: KernelCh
     for type_name in sorted(weights.types):
         if not variants.serves(builder.kernel, type_name, exact=True):
             choice.prepare(matmul, type_name)
+    if rounds_prompts(builder.kernel, weights.layer_types):
+        builder.works = choice.work
     return same_bits(builder.kernel, weights.layer_types)
 
 

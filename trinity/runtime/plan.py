@@ -8,7 +8,9 @@ run, executes them. The numbers of a single step (token count, positions, KV cac
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,6 +104,8 @@ class PlanBuilder:
         decoder = self.decoder
         self.config = decoder.config
         self.kernel = matmul
+        # Whether a kernel of prompts' attention works for types; None if it may not round.
+        self.works: Callable[[Kernel, Iterable[str]], bool] | None = None
         self.layout = PageLayout(
             decoder.attention, self.context_length, self.context_length,
             [operation.state_width for _, operation in decoder.states],
@@ -217,6 +221,18 @@ class PlanBuilder:
             assert self.config.rotation is not None, width
             self._vectors[key] = factors_of(self.config.rotation, width)
         return self._vectors[key]
+
+    def prompt_attention(self, kv_type: str) -> ModuleType | None:
+        """The operation that rounds the attention of prompts; None if attention does not round."""
+        if self.works is None:
+            return None
+        # Imported here because most models and machines do not need it.
+        from trinity_kernels.ops import prompt_attention
+
+        works = kv_type in prompt_attention.TYPES and self.works(
+            prompt_attention.prompt_attention, [kv_type]
+        )
+        return prompt_attention if works else None
 
     def steps(
         self, buffers: Buffers, step: Step, kv_type: str, few: int, rounding: Rounding,

@@ -1,8 +1,9 @@
 """Selects the bits of a step's products if kernels for few and for many rows round differently.
 
 Dot products, panels and tiles add the terms of a product in different orders, and tiles round
-weights. A row's bits therefore depend on the kernel, but within one kernel only on the row. All
-other operations (attention, norms, recurrent states) give a row the same bits in every step.
+weights. A row's bits therefore depend on the kernel, but within one kernel only on the row.
+Attention rounds in steps with rows of prompts if the tiles of these steps do. All other operations
+(norms, recurrent states) give a row the same bits in every step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from enum import Enum
 
 from trinity_kernels._jit import Kernel
 from trinity_kernels.ops.matmul import variants
+from trinity_kernels.ops.matmul.tile_layout import tile_parts
+from trinity_kernels.ops.matmul.tiles import matmul_tiles
 
 
 class Rounding(Enum):
@@ -34,3 +37,14 @@ def same_bits(kernel: Kernel, types: Iterable[str]) -> bool:
     """
     taken = (quant for quant in types if variants.serves(kernel, quant))
     return all(variants.serves(kernel, quant, exact=True) for quant in taken)
+
+
+def rounds_prompts(kernel: Kernel, types: Iterable[str]) -> bool:
+    """Whether prompts' products round weights and activations to bfloat16, all that round at all.
+
+    ``kernel``, ``types``: as for ``same_bits``.
+    """
+    taken = (quant for quant in types if variants.serves(kernel, quant))
+    rounded = [quant for quant in taken if not variants.serves(kernel, quant, exact=True)]
+    whole = all(tile_parts(quant) == (1, 1) for quant in rounded)
+    return kernel is matmul_tiles and bool(rounded) and whole

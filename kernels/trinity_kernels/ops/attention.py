@@ -50,7 +50,7 @@ def scratch_bytes(head_dim: int, value_dim: int) -> int:
 
 
 @inline
-def _window_start(visible: int, window: int, firsts: int, t: int) -> int:
+def window_start(visible: int, window: int, firsts: int, t: int) -> int:
     """The first of ``visible`` positions that token t sees."""
     if firsts != 0:
         return int(get_i32(firsts + 4 * t))
@@ -60,19 +60,19 @@ def _window_start(visible: int, window: int, firsts: int, t: int) -> int:
 
 
 @inline
-def _sink_of(sinks: int, head: int) -> int:
+def sink_of(sinks: int, head: int) -> int:
     """The address of a head's sink; 0 without sinks."""
     return sinks + 4 * head if sinks != 0 else 0
 
 
 @inline
-def _keys_at(qt: Any, table: int, block: int, offset: int, head: int, head_dim: int) -> int:
+def keys_at(qt: Any, table: int, block: int, offset: int, head: int, head_dim: int) -> int:
     """The address of a block's keys of a KV head."""
     return int(key_head(qt, get_i64(table + 8 * block) + offset, head, head_dim))
 
 
 @inline
-def _values_at(
+def values_at(
     qt: Any, table: int, block: int, offset: int, head: int, kv_heads: int, head_dim: int,
     value_dim: int,
 ) -> int:  # fmt: skip
@@ -82,7 +82,7 @@ def _values_at(
 
 
 @inline
-def _rows_of(record: int, t: int, limit: int) -> int:
+def rows_of(record: int, t: int, limit: int) -> int:
     """The number of tokens from t on, before ``limit``, that belong to one sequence."""
     caches, rows = get_i64(record + 8 * CACHES), 1
     while t + rows < limit and get_i64(caches + 8 * (t + rows)) == get_i64(caches + 8 * t):
@@ -110,7 +110,7 @@ def attention(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
                 share = shares - 1 - turn
             t, limit = share * step, min(share * step + step, tokens)
             while t < limit:
-                rows = _rows_of(record, t, limit)
+                rows = rows_of(record, t, limit)
                 if rows * heads >= LEAST:
                     _attend_rows(
                         isa, qt, record, thread, unit // units, of_head, heads, t, rows
@@ -144,14 +144,14 @@ def _attend_row(
     table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
     visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
     window, firsts, sinks = slots_of(record, (WINDOW, FIRSTS, SINKS))
-    lowest = _window_start(visible, window, firsts, t)
+    lowest = window_start(visible, window, firsts, t)
     begin, end = lowest // 128, (visible + 127) // 128
-    keys = _keys_at(qt, table, begin, offset, head, head_dim)
+    keys = keys_at(qt, table, begin, offset, head, head_dim)
     for block in range(begin, end):
-        values = _values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
+        values = values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
         ahead = keys
         if block + 1 < end:
-            ahead = _keys_at(qt, table, block + 1, offset, head, head_dim)
+            ahead = keys_at(qt, table, block + 1, offset, head, head_dim)
         start = 128 * block
         to = parts
         if block == begin:
@@ -168,7 +168,7 @@ def _attend_row(
     out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE) + 4 * first * value_dim
     for i in range(heads):
         part = merged + i * part_stride
-        finish(part, padded, out + 4 * i * value_dim, value_dim, _sink_of(sinks, first + i))
+        finish(part, padded, out + 4 * i * value_dim, value_dim, sink_of(sinks, first + i))
 
 
 @inline
@@ -200,14 +200,14 @@ def _attend_rows(
     lowest, highest = 1 << 30, 0
     for row in range(rows):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * (t + row))) + 1
-        low = _window_start(visible, window, firsts, t + row)
+        low = window_start(visible, window, firsts, t + row)
         lowest, highest = min(lowest, low), max(highest, visible)
         for i in range(row * heads, row * heads + heads):
             set_i32(ranges + 8 * i, np.int32(low))
             set_i32(ranges + 8 * i + 4, np.int32(visible))
     for block in range(lowest // 128, (highest + 127) // 128):
-        keys = _keys_at(qt, table, block, offset, head, head_dim)
-        values = _values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
+        keys = keys_at(qt, table, block, offset, head, head_dim)
+        values = values_at(qt, table, block, offset, head, kv_heads, head_dim, value_dim)
         attend_tile(
             isa, qt, q, q_stride, heads, rows * heads, queries, ranges, 128 * block, head_dim,
             value_dim, keys, values, scale, softcap, p, parts, merged, codes, panels,
@@ -216,7 +216,7 @@ def _attend_rows(
         out = get_i64(record + 8 * OUT) + (t + row) * out_stride + 4 * first * value_dim
         for i in range(heads):
             part = merged + (row * heads + i) * part_stride
-            finish(part, padded, out + 4 * i * value_dim, value_dim, _sink_of(sinks, first + i))
+            finish(part, padded, out + 4 * i * value_dim, value_dim, sink_of(sinks, first + i))
 
 
 @kernel
@@ -242,7 +242,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     total = 0
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        blocks = (visible + 127) // 128 - _window_start(visible, window, firsts, t) // 128
+        blocks = (visible + 127) // 128 - window_start(visible, window, firsts, t) // 128
         total += kv_heads * units * blocks
     first = total * thread // threads
     last = total * (thread + 1) // threads
@@ -250,7 +250,7 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        lowest = _window_start(visible, window, firsts, t)
+        lowest = window_start(visible, window, firsts, t)
         begin = lowest // 128
         end = (visible + 127) // 128
         table = get_i64(get_i64(record + 8 * CACHES) + 8 * t)
@@ -264,13 +264,13 @@ def attention_parts(isa: Any, qt: Any, record: int, thread: int, threads: int) -
                     of_head += head * group
                     q = get_i64(record + 8 * Q) + t * get_i64(record + 8 * Q_STRIDE)
                     q += 4 * of_head * head_dim
-                    keys = _keys_at(qt, table, block, offset, head, head_dim)
-                    values = _values_at(
+                    keys = keys_at(qt, table, block, offset, head, head_dim)
+                    values = values_at(
                         qt, table, block, offset, head, kv_heads, head_dim, value_dim
                     )  # fmt: skip
-                    ahead = _keys_at(qt, table, block, offset, (unit + 1) // units, head_dim)
+                    ahead = keys_at(qt, table, block, offset, (unit + 1) // units, head_dim)
                     if unit + 1 == kv_heads * units and block + 1 < end:
-                        ahead = _keys_at(qt, table, block + 1, offset, 0, head_dim)
+                        ahead = keys_at(qt, table, block + 1, offset, 0, head_dim)
                     start = 128 * block
                     attend_block(
                         isa, qt, q, 4 * head_dim, head_dim, value_dim, count, keys, values,
@@ -292,13 +292,13 @@ def attention_merge(isa: Any, qt: Any, record: int, thread: int, threads: int) -
     parts = get_i64(record + 8 * PARTS)
     for t in range(tokens):
         visible = int(get_i32(get_i64(record + 8 * POSITIONS) + 4 * t)) + 1
-        blocks = (visible + 127) // 128 - _window_start(visible, window, firsts, t) // 128
+        blocks = (visible + 127) // 128 - window_start(visible, window, firsts, t) // 128
         out = get_i64(record + 8 * OUT) + t * get_i64(record + 8 * OUT_STRIDE)
         for head in range(heads):
             if (t * heads + head) % threads == thread:
                 merged = parts + head * part_stride
                 for block in range(1, blocks):
                     merge(isa, merged, merged + block * heads * part_stride, padded)
-                sink = _sink_of(sinks, head)
+                sink = sink_of(sinks, head)
                 finish(merged, padded, out + 4 * head * value_dim, value_dim, sink)
         parts += blocks * heads * part_stride

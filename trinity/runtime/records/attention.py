@@ -1,4 +1,7 @@
-"""Attention: divided among threads by blocks of positions for few tokens, by tokens for many."""
+"""Attention: divided among threads by blocks of positions for few tokens, by tokens for many.
+
+In steps with rows of prompts it may round (rounding.py).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,9 @@ def write(writer: RecordWriter, attention: Attention) -> None:
         op.WINDOW: attention.window, op.SOFTCAP: float_bits(attention.softcap),
         op.SINKS: sinks,
     }  # fmt: skip
-    if writer.few:
+    if writer.prompt_attention is not None:
+        writer.record(writer.prompt_attention.prompt_attention, writer.kv_type, values)
+    elif writer.few:
         values[op.PARTS] = writer.parts.ctypes.data
         writer.record(op.attention_parts, writer.kv_type, values)
         writer.record(op.attention_merge, "none", values)

@@ -58,7 +58,10 @@ class RecordWriter(RecordList):
         addresses = [int(tables[w].ctypes.data) for w in layout.windowed]
         self.caches = dict(zip(indices, addresses, strict=True))
         self._states = dict(zip(builder.decoder.states, layout.state_offsets(), strict=True))
-        scratch = [attention.scratch_bytes(a.head_dim, a.width_of_values) for a in layers]
+        # The operation that rounds, for steps with rows of prompts.
+        self.prompt_attention = builder.prompt_attention(kv_type) if self.always_tiles else None
+        of_attention = self.prompt_attention or attention
+        scratch = [of_attention.scratch_bytes(a.head_dim, a.width_of_values) for a in layers]
         self.scratch_stride = -(-max(scratch, default=0) // 64) * 64
         self.scratch = aligned(self.scratch_stride * builder.threads)
         # The records contain addresses of these, so they must live as long as the builder.
