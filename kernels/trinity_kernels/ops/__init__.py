@@ -10,6 +10,8 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
     rope.py, kv_layout.py            rotation of queries and keys, and pages of the KV cache
     attention.py, attention_block.py, attention_parts.py, attention_tile.py, kv_codes.py
                                      attention over pages
+    prompt_attention.py, prompt_tiles.py
+                                     attention of prompts, in bfloat16 on AMX tiles
     byte_attention.py, byte_blocks.py, byte_softmax.py
                                      attention of encoders, in int8
     route.py, expert_rows.py, mix.py mixtures of experts

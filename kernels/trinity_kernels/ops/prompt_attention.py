@@ -47,7 +47,7 @@ from trinity_kernels.ops.attention import (
     window_start,
 )
 from trinity_kernels.ops.exponential import exp_f32
-from trinity_kernels.ops.kv_layout import padded_dim
+from trinity_kernels.ops.kv_layout import padded_dim, tile_bytes, value_bytes
 from trinity_kernels.ops.prompt_tiles import (
     GROUP,
     LOWEST,
@@ -173,8 +173,13 @@ def _attend(
         finite = pack_values(qt, source, low, high, value_dim, values)
         if not finite:
             remove_values(qt, source, low, high, value_dim, values, rest)
+        following = min(block + 1, (highest + 127) // 128 - 1)
+        ahead = keys_at(qt, table, following, offset, head, head_dim)
+        more = values_at(qt, table, following, offset, head, kv_heads, head_dim, value_dim)
         for g in range(0, count, GROUP):
             end = min(g + GROUP, count)
+            _prefetch(ahead, 8 * int(tile_bytes(qt, head_dim)), g, count)
+            _prefetch(more, int(value_bytes(qt, value_dim)), g, count)
             low, high = _seen(states, g, end)
             low, high = max(low - start, 0), min(high - start, 128)
             if low < high:
@@ -207,6 +212,15 @@ def _attend(
             at, lanes + 64 * i, get_f32(states + 16 * i + 8), out + 4 * of_query * value_dim,
             value_dim, sink,
         )  # fmt: skip
+
+
+@inline
+def _prefetch(address: int, size: int, g: int, count: int) -> None:
+    """Prefetch a group's part of ``size`` bytes; ``g``: its first query of ``count``."""
+    part = (size * GROUP // count + 63) // 64 * 64
+    first = address + g // GROUP * part
+    for at in range(first, min(first + part, address + size), 64):
+        simd.prefetch_l2(at)
 
 
 @inline

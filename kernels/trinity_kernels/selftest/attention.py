@@ -108,7 +108,7 @@ def check_attention(kernel: Kernel, level: str, tag: str) -> str | None:
 def check_prompt_attention(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare the results of attention in bfloat16."""
     cases = _ran(kernel, level, tag, rounds=True)
-    return first_error(differs(case.out, case.expected, 1e-2) for case in cases)
+    return first_error(differs(case.out, case.expected, 3e-2) for case in cases)
 
 
 def check_attention_parts(kernel: Kernel, level: str, tag: str) -> str | None:
