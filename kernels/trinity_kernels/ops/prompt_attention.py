@@ -116,9 +116,10 @@ def prompt_attention(isa: Any, qt: Any, record: int, thread: int, threads: int) 
     for unit in range(kv_heads * units):
         of_head = unit % units * AT_ONCE
         heads = min(group - of_head, AT_ONCE)
-        # A few shares for each thread, but none without whole groups.
-        step = max((GROUP + heads - 1) // heads, tokens * kv_heads * units // (4 * threads))
-        step = min(step, most // heads)
+        # Some shares for each thread, of whole groups if there are enough tokens.
+        all_tokens = tokens * kv_heads * units
+        least = min((GROUP + heads - 1) // heads, max(1, all_tokens // threads))
+        step = min(max(least, all_tokens // (4 * threads)), most // heads)
         shares = (tokens + step - 1) // step
         while turn < shares:
             # Later tokens of a prompt see more positions, so every second unit begins with them.
