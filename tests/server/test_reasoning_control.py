@@ -86,6 +86,33 @@ def test_the_response_is_the_same_unless_it_is_ended(client: httpx.Client) -> No
     )
 
 
+def test_a_budget_ends_with_a_message(client: httpx.Client, thinker: Model) -> None:
+    whole, *_ = deltas(client, False)
+    budget = {"reasoning_budget_tokens": 6, "max_tokens": 40}
+    reasoning, text, _ = deltas(client, False, **budget, reasoning_budget_message=" Enough.")
+    assert reasoning.endswith(" Enough.")
+    assert whole.startswith(reasoning.removesuffix(" Enough."))
+    assert len(thinker.tokenize(reasoning.removesuffix(" Enough."), add_bos=False)) == 6
+    assert text
+    plain, text, _ = deltas(client, False, **budget)
+    assert plain == reasoning.removesuffix(" Enough.")
+    assert text
+    nothing, text, _ = deltas(client, False, **{**budget, "reasoning_budget_tokens": 0})
+    assert len(thinker.tokenize(nothing, add_bos=False)) == 0
+    assert text
+
+
+def test_a_message_or_a_budget_that_is_not_possible(client: httpx.Client) -> None:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    body["reasoning_budget_message"] = "Enough."
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.headers["x-trinity-ignored"] == "reasoning_budget_message"
+    formed = {"thinking_budget": 5, "response_format": {"type": "json_object"}}
+    response = client.post("/v1/chat/completions", json={**body, **formed})
+    assert response.status_code == 400
+    assert "is not a single token" in response.json()["error"]["message"]
+
+
 def test_it_must_be_asked_for(client: httpx.Client) -> None:
     *_, said = deltas(client, True)
     assert said[0] == {
@@ -144,6 +171,7 @@ def test_a_grammar_continues_after_the_end() -> None:
     found.accept(vocabulary.encode("so", add_bos=False))
     control.end()
     (end,) = control.end_ids
+    assert control.possible
     assert found.forced() == [end]
     found.accept([end])
     assert not found.complete

@@ -33,6 +33,8 @@ class ChatJob:
     """Each response is one Update. It costs less where nothing is streamed."""
     reasoning_budget: int | None = None
     """The maximum number of reasoning tokens. Ignored if the model cannot think."""
+    budget_message: str = ""
+    """The last text of reasoning that ends by ``reasoning_budget`` or ``Answers.control``."""
     reasoning_control: bool = False
     """Reasoning can be ended during generation (see ``Answers.control``)."""
     effort: str | None = None

@@ -139,7 +139,11 @@ def prepared(
         prompt = replace(prompt, form=replace(prompt.form, formed=True))
     try:
         forced = prompt.form.forced
+        # A grammar that ends reasoning says nothing, and knows its end as one token.
         budget = job.reasoning_budget
+        says = job.budget_message or isinstance(prompt.mark(prompt.form.thinking.end), str)
+        controlled = job.reasoning_control or (budget is not None and says)
+        budget = None if controlled else budget
         grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
     except InputError as error:  # of the budget, or of tools that are too many
         at = "tools" if prompt.form.tools and budget is None else job.effort_param
@@ -148,23 +152,36 @@ def prepared(
         options["grammar"] = grammar
     prepare_grammar(model, options)
     control = None
-    if job.reasoning_control:
+    if controlled:
         control = reasoning_control(ignored, model, job, prompt, grammar)
         if control is not None:
             options["grammar"] = control
+    elif job.budget_message:
+        ignored.add("reasoning_budget_message")
     return Prepared([prompt.ids], options, prompt.reader, control)
 
 
 def reasoning_control(
     ignored: Ignored, model: Model, job: ChatJob, prompt: ChatPrompt, grammar: Grammar | None
 ) -> ReasoningControl | None:
-    """What ends the reasoning of the job's responses; None if that is not possible."""
+    """What ends the reasoning of the job's responses; None if that is not possible.
+
+    Raises: ApiError if it is not possible and there is a budget.
+    """
     from trinity.server.reasoning_control import ReasoningControl  # most requests need none
 
-    control = ReasoningControl(prompt, grammar)
+    control = ReasoningControl(prompt, grammar, job.reasoning_budget, job.budget_message)
     if control.possible and can_think(template_of(model, job)):
         return control
+    if job.reasoning_budget is not None:
+        raise ApiError(
+            400, f"{job.effort_param}: a reasoning budget is not supported by this model for a "
+            f"response with a grammar: the end of reasoning, {prompt.form.thinking.end!r}, is not "
+            "a single token", job.effort_param,
+        )  # fmt: skip
     ignored.add("reasoning_control")
+    if job.budget_message:
+        ignored.add("reasoning_budget_message")
     return None
 
 

@@ -43,6 +43,7 @@ class ChatRequest(Sampling, kw_only=True):
     reasoning_budget_tokens: Annotated[int, Meta(ge=-1)] | None = None
     thinking_token_budget: Annotated[int, Meta(ge=-1)] | None = None
     thinking_budget: Annotated[int, Meta(ge=-1)] | None = None
+    reasoning_budget_message: str | None = None  # llama.cpp's: the last text of such reasoning
     enable_thinking: bool | None = None  # one of the chat_template_kwargs
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None  # vLLM's, for templates that have them
@@ -97,6 +98,7 @@ class ChatRequest(Sampling, kw_only=True):
             self._variables(),
             whole,
             reasoning_budget=budget,
+            budget_message=self.reasoning_budget_message or "",
             reasoning_control=bool(self.reasoning_control),
             effort=effort,
             template=self._template(),
