@@ -141,8 +141,10 @@ def prepared(
         forced = prompt.form.forced
         # A grammar that ends reasoning says nothing, and knows its end as one token.
         budget = job.reasoning_budget
-        says = job.budget_message or isinstance(prompt.mark(prompt.form.thinking.end), str)
-        controlled = job.reasoning_control or (budget is not None and says)
+        controlled = job.reasoning_control or (
+            budget is not None
+            and (job.budget_message or isinstance(prompt.mark(prompt.form.thinking.end), str))
+        )
         budget = None if controlled else budget
         grammar = forced_grammar(prompt, budget) if forced else within(prompt, wanted, budget)
     except InputError as error:  # of the budget, or of tools that are too many
