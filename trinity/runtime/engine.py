@@ -212,7 +212,7 @@ class CPUEngine(Emptied):
         """The adapter scales of a request; see runtime/interface.py."""
         if self._adapters is not None:
             return self._adapters.chosen(wanted)
-        return adapter_scales((), wanted)
+        return adapter_scales((), wanted) if wanted else ()
 
     @property
     def fingerprint(self) -> str:
