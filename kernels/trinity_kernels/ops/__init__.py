@@ -14,6 +14,7 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
                                      attention of prompts, in bfloat16 on AMX tiles
     byte_attention.py, byte_blocks.py, byte_softmax.py
                                      attention of encoders, in int8
+    split_attention.py               attention of encoders on tiles, in two bfloat16
     route.py, expert_rows.py, mix.py mixtures of experts
     causal_conv.py, delta_rule.py, channel_delta_rule.py, selective_scan.py, channel_scan.py,
     rwkv.py, state.py

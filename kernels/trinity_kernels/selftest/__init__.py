@@ -14,6 +14,7 @@ vector lanes, tiles or threads.
     kv_cache.py           pages of a KV cache
     attention.py, rope.py attention over these pages, and the kernel that fills them
     byte_attention.py     attention over int8 keys and values
+    split_attention.py    attention over keys and values in two bfloat16
     rows.py               kernels that map rows of float32 to rows
     experts.py            kernels of mixture-of-experts layers
     sketch.py             kernels of the output head's sketch
@@ -40,6 +41,7 @@ from trinity_kernels.selftest import (
     rope,
     rows,
     sketch,
+    split_attention,
     states,
     streams,
 )
@@ -52,6 +54,7 @@ KERNELS: dict[str, Check] = {
     **attention.CHECKS,
     **rows.CHECKS,
     **byte_attention.CHECKS,
+    **split_attention.CHECKS,
     **experts.CHECKS,
     **sketch.CHECKS,
     **states.CHECKS,

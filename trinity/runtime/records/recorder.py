@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from trinity_kernels.ops import (
     kv_layout,
     norm,
     rope,
+    split_attention,
 )
 from trinity_kernels.ops.matmul import operands, variants
 from trinity_kernels.ops.matmul.activations import activation_bytes, tile_bytes
@@ -75,6 +76,27 @@ class Heads(NamedTuple):
 
     number: int
     dim: int
+
+
+class WholeAttention(NamedTuple):
+    """Kernels of attention of every row to all rows, over keys and values in their own layout."""
+
+    pack: Kernel
+    attend: Kernel
+    levels: frozenset[str]  # on which it is faster than float32 attention
+    head_bytes: Callable[[int, int], int]  # of positions and a head's width
+    scratch_bytes: Callable[[int, int], int]
+
+
+# With int8 operands; with operands that are sums of two bfloat16.
+BYTES = WholeAttention(
+    byte_attention.pack_bytes, byte_attention.byte_attention, byte_attention.LEVELS,
+    byte_attention.head_bytes, byte_attention.scratch_bytes,
+)  # fmt: skip
+SPLIT = WholeAttention(
+    split_attention.pack_split, split_attention.split_attention, split_attention.LEVELS,
+    split_attention.head_bytes, split_attention.scratch_bytes,
+)  # fmt: skip
 
 
 class RecordedPlan(NamedTuple):
@@ -286,24 +308,22 @@ class Recorder(RecordList):
         else:
             self.record(op.attention, KV_TYPE, values)
 
-    def has_byte_attention(self) -> bool:
-        """Whether int8 attention works here and is faster than float32 attention."""
-        op, choice = byte_attention, self._choice
-        kernels = (op.pack_bytes, op.byte_attention)
-        return choice.level in op.LEVELS and all(
+    def has(self, attention: WholeAttention) -> bool:
+        """Whether a kind of attention works here and is faster than ``attention``."""
+        choice = self._choice
+        kernels = attention.pack, attention.attend
+        return choice.level in attention.levels and all(
             choice.work(kernel, ["none"]) for kernel in kernels
         )
 
-    def byte_attention(
-        self, q: RowsView, k: RowsView, v: RowsView, heads: Heads, out: RowsView
-    ) -> None:
-        """Attention of every row to all ``most`` rows, with int8 queries, keys and values.
-
-        All views must have the same stride.
-        """
-        op, most = byte_attention, self.most
-        packed = self._buffer("heads", heads.number, op.head_bytes(most, heads.dim))
-        stride = -(-op.scratch_bytes(most, heads.dim) // 64) * 64
+    def whole_attention(
+        self, attention: WholeAttention, q: RowsView, k: RowsView, v: RowsView, heads: Heads,
+        out: RowsView,
+    ) -> None:  # fmt: skip
+        """Attention of every row to all ``most`` rows. All views must have the same stride."""
+        op, most = byte_attention, self.most  # both kinds have the same slots
+        packed = self._buffer("heads", heads.number, attention.head_bytes(most, heads.dim))
+        stride = -(-attention.scratch_bytes(most, heads.dim) // 64) * 64
         scratch = self._buffer("scratch", self._threads, stride)
         values = {
             op.Q: q.address, op.K: k.address, op.V: v.address, op.STRIDE: q.stride,
@@ -312,5 +332,5 @@ class Recorder(RecordList):
             op.SCALE: float_bits(float(np.float32(heads.dim**-0.5))),
             op.SCRATCH: scratch.address, op.SCRATCH_STRIDE: stride,
         }  # fmt: skip
-        self.record(op.pack_bytes, "none", values)
-        self.record(op.byte_attention, "none", values)
+        self.record(attention.pack, "none", values)
+        self.record(attention.attend, "none", values)
