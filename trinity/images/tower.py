@@ -39,7 +39,7 @@ from trinity.runtime.records.recorder import EPS, Heads, RecordedPlan, Recorder,
 from trinity.runtime.weights import Weight
 from trinity_kernels.team import Team
 
-PIECE = 240  # rows of a piece between two attentions; whole tiles and panels
+PIECE = 256  # rows of a piece between two attentions; whole pairs of tiles
 _EPS_OF_ROWS = 1e-6  # of norms of whole rows of queries and keys
 
 

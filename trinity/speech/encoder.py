@@ -21,7 +21,7 @@ from trinity.runtime.records.recorder import Heads, Pages, Recorder, RowBuffer
 from trinity.speech.weights import PADDING_MOST, SpeechWeights
 from trinity_kernels.team import Team
 
-PIECE = 240  # rows of a piece between two attentions; whole tiles and panels
+PIECE = 256  # rows of a piece between two attentions; whole pairs of tiles
 
 
 class SpeechEncoder:
