@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.conversation.transcripts import TOOLS
+from tests.conversation.transcripts import GRANITE_32, GRANITE_33, TOOLS
 from tests.toy_model import toy_model
+from trinity.conversation.parts import Part, Reasoning, Text
 from trinity.conversation.prompt import ChatPrompt, form_of, hides, token_of
+from trinity.conversation.scribe import joined
 from trinity.errors import InputError
 from trinity.tokenizers import tokenizer_from_metadata
 
@@ -50,6 +52,25 @@ def test_a_prompt_knows_its_marks() -> None:
     assert "<[3]>" in grammar
     assert "(<[^6]>){0,9} <[6]>" in grammar
     assert prompt.reader().push("x")
+
+
+@pytest.mark.parametrize(
+    ("template", "begun", "rest", "parts"),
+    [
+        (GRANITE_33, "<think>a</think><response>b", " c</response>", (Text(" c"),)),
+        (GRANITE_33, "<think>a</think>b", " c</response>", (Text(" c</response>"),)),
+        (GRANITE_33, "<think>", "a</think><response>b</response>", (Reasoning("a"), Text("b"))),
+        (GRANITE_33, "b <response>", " c</response>", (Text(" c</response>"),)),
+        (GRANITE_32, "Here's my thought process:", " a\nHere's my response: b",
+         (Reasoning("a"), Text("b"))),
+    ],
+)  # fmt: skip
+def test_a_continued_response_has_the_marks_of_its_beginning(
+    template: str, begun: str, rest: str, parts: tuple[Part, ...]
+) -> None:
+    prompt = ChatPrompt([1], "", form_of(template), False, tokenizer(CONTROL), lambda text: [])
+    reader = prompt.continued(begun).reader()
+    assert joined([*reader.push(rest), *reader.finish()]) == parts
 
 
 def test_chat_prompt_reads_the_answers_to_it() -> None:

@@ -68,6 +68,14 @@ ERNIE = "<think>\n</think> <response>\n <tool_call>"
 LONGCAT = "<longcat_tool_call><longcat_arg_key> <longcat_think> </longcat_think>"
 LONGCAT_JSON = "<longcat_tool_call> <longcat_think> </longcat_think>"
 HY3 = "<tool_sep{}> :opensource"
+GRANITE_32 = (
+    "Write your thoughts after 'Here is my thought process:' and write your response after "
+    "'Here is my response:' for each user query. <|tool_call|>"
+)
+GRANITE_33 = (
+    "Write your thoughts between <think></think> and write your response between "
+    "<response></response> for each user query. <|tool_call|>"
+)
 TRANSCRIPTS = [
     Transcript("general", "", "Just text.\n", text="Just text.\n"),
     Transcript("general", "", '{"name": "get_time", "arguments": {}}', [TIME]),
@@ -163,6 +171,46 @@ TRANSCRIPTS = [
         "granite", "<|tool_call|>",
         '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 3}}]',
         [ROME],
+    ),
+    Transcript(
+        "granite", GRANITE_32,
+        "Here is my thought process:\nHm, <b>\n\nHere is my response:\nYes.",
+        text="Yes.", reasoning="Hm, <b>",
+    ),
+    Transcript(
+        "granite", GRANITE_32,
+        "Here's my thought process: Hm.\n\nHere's my response: x. Here is my response: y",
+        text="x. Here is my response: y", reasoning="Hm.",
+    ),
+    Transcript("granite", GRANITE_32, "Here is my thought.", text="Here is my thought."),
+    Transcript(
+        "granite", GRANITE_33,
+        "<think>Hm,\n<response>?</think>\n<response>Yes.\nNo.\n</response>\n",
+        text="Yes.\nNo.", reasoning="Hm,\n<response>?",
+    ),
+    Transcript(
+        "granite", GRANITE_33,
+        "<think>Hm</think><response>```xml\n<response>x</response>\n```</response>",
+        text="```xml\n<response>x</response>\n```", reasoning="Hm",
+    ),
+    Transcript(
+        "granite", GRANITE_33,
+        "<think>Hm</think><response>I look.</response>\n"
+        '<|tool_call|>[{"name": "get_time", "arguments": {}}]',
+        [TIME], "I look.", "Hm",
+    ),
+    Transcript(
+        "granite", GRANITE_33, "<think>Hm</think>\nYes.</response>",
+        text="Yes.</response>", reasoning="Hm",
+    ),
+    Transcript(
+        "granite", GRANITE_33, "<think>Hm</think>\n\n<response>Yes. </resp",
+        text="Yes. </resp", reasoning="Hm",
+    ),
+    Transcript("granite", GRANITE_33, "<think>Hm</think>\n\n<respo", reasoning="Hm"),
+    Transcript(
+        "granite", GRANITE_33, "<response>\n  <a/>\n</response>",
+        text="<response>\n  <a/>\n</response>",
     ),
     Transcript(
         "phi", "<|tool_call|> <|/tool_call|>",

@@ -29,9 +29,9 @@ class Form:
     """Parses the responses to one prompt.
 
     ``tools`` are those that may be called. ``inside``: the prompt ends within reasoning.
-    ``forced``: a response must consist of calls. ``formed``: a response that is not a call has its
-    own grammar, so text that begins like JSON is a call only after a delimiter, if the dialect has
-    one.
+    ``enclosed``: it ends within so many marks around the text after reasoning. ``forced``: a
+    response must consist of calls. ``formed``: a response that is not a call has its own grammar,
+    so text that begins like JSON is a call only after a delimiter, if the dialect has one.
     """
 
     dialect: Dialect
@@ -41,18 +41,22 @@ class Form:
     parallel: bool = True
     inside: bool = False
     formed: bool = False
+    enclosed: int = 0
 
     @property
     def marks(self) -> tuple[str, ...]:
         """Delimiters that must stay in the response's text even if they are special tokens."""
         calls = self.dialect.all_marks if self.tools else ()
-        return (self.thinking.begin, self.thinking.end, *calls)
+        return (*self.thinking.begins, *self.thinking.ends, *self.thinking.around, *calls)
 
     def reader(self) -> Reader:
         """Return a parser for one response."""
         scribe = Scribe(self.dialect.id_prefix, self.dialect.id_length)
         bare = self.dialect.bare and not (self.formed and self.dialect.marks_forced_calls)
-        reading = Reading(self.tools, scribe, parallel=self.parallel, bare=bare, forced=self.forced)
+        reading = Reading(
+            self.tools, scribe, parallel=self.parallel, bare=bare, forced=self.forced,
+            enclosed=self.enclosed,
+        )  # fmt: skip
         return Reader(reading, self.dialect.read(reading, self.thinking, self.inside))
 
     def grammar(
@@ -148,8 +152,9 @@ class ChatPrompt:
     def continued(self, text: str) -> ChatPrompt:
         """Return the prompt followed by the beginning of the response, to be continued."""
         whole, thinking = self.text + text, self.form.thinking
-        inside = (self.form.inside and thinking.end not in text) or thinking.is_open(whole)
-        form = replace(self.form, inside=inside)
+        closed = any(end in text for end in thinking.ends)
+        inside = (self.form.inside and not closed) or thinking.is_open(whole)
+        form = replace(self.form, inside=inside, enclosed=thinking.encloses(text))
         return replace(self, ids=self.tokenize(whole), text=whole, form=form)
 
     def reader(self) -> Reader:

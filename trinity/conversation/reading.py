@@ -19,13 +19,14 @@ class Reading:
 
     ``bare``: a call may begin a response without a delimiter. ``forced``: a response consists of
     calls only. ``cut``: the text ended within a call's arguments, which were completed.
+    ``enclosed`` counts the open marks around the text after reasoning (``Thinking.around``).
     ``committed`` is the position up to which everything was returned; if a call turns out not to be
     one, parsing continues there.
     """
 
     def __init__(
         self, tools: Sequence[Tool], scribe: Scribe, *, parallel: bool, bare: bool = False,
-        forced: bool = False,
+        forced: bool = False, enclosed: int = 0,
     ) -> None:  # fmt: skip
         self.cursor = Cursor()
         self.scribe = scribe
@@ -34,6 +35,7 @@ class Reading:
         self.bare = bare and bool(tools)
         self.forced = forced
         self.cut = False
+        self.enclosed = enclosed
         self.committed = 0
         self.in_call = False
 

@@ -19,15 +19,39 @@ Mark = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """Marks of reasoning: ``begin``, ``end``, and what follows before the response (``then``)."""
+    """Marks of reasoning: ``begin``, ``end``, and what follows before the response (``then``).
+
+    ``around``: marks that may enclose the text after reasoning. ``also``: other spellings of
+    ``begin`` and ``end``.
+    """
 
     begin: str
     end: str
     then: str = ""
+    around: tuple[str, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """All spellings of ``begin``."""
+        return (self.begin, *(begin for begin, _ in self.also))
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """All spellings of ``end``."""
+        return (self.end, *(end for _, end in self.also))
 
     def is_open(self, prompt: str) -> bool:
         """Whether a prompt ends with ``begin``, so that the response starts with reasoning."""
-        return prompt.rstrip(WHITE).endswith(self.begin.rstrip(WHITE))
+        return prompt.rstrip(WHITE).endswith(tuple(begin.rstrip(WHITE) for begin in self.begins))
+
+    def encloses(self, text: str) -> int:
+        """How many of the marks around the text after reasoning are open at the end of ``text``."""
+        after = max(text.rfind(end) for end in self.ends)
+        if not self.around or after < 0:
+            return 0
+        opening, closing = self.around
+        return max(text.count(opening, after) - text.count(closing, after), 0)
 
 
 TAGS = Thinking("<think>", "</think>")
@@ -43,19 +67,22 @@ _KNOWN = (
     Thinking("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Thinking(" to=self<|message|>", "<|eom|>", "<|start|>assistant"),  # Muse
     Thinking("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
-)
+    Thinking(
+        "Here is my thought process:", "Here is my response:",
+        also=(("Here's my thought process:", "Here's my response:"),),
+    ),  # Granite 3.2
+    Thinking("<think>", "</think>", around=("<response>", "</response>")),  # Granite 3.3
+)  # fmt: skip
 
 
 @lru_cache(maxsize=16)
 def thinking_of(template: str) -> Thinking:
     """The marks that a chat template writes; if it writes none, those of most models."""
-    return next(
-        (marks for marks in _KNOWN if marks.end in template and _first(marks) in template), TAGS
-    )
+    return next((marks for marks in _KNOWN if all(map(template.__contains__, _all(marks)))), TAGS)
 
 
-def _first(thinking: Thinking) -> str:
-    return thinking.begin.partition(">")[0]
+def _all(thinking: Thinking) -> tuple[str, ...]:
+    return (thinking.begin.partition(">")[0], thinking.end, *thinking.around)
 
 
 class Dialect:
@@ -136,10 +163,12 @@ class Dialect:
         closing = self.closers if reading.tools else ()
         if inside:
             yield from cursor.white()
-            yield from cursor.skip(thinking.begin.lstrip(WHITE))
+            for begin in thinking.begins:
+                yield from cursor.skip(begin.lstrip(WHITE))
             yield from self._think(reading, thinking, problems)
         dropped = self.dropped(reading)
-        marks = (thinking.begin, thinking.end, *opening, *closing, *dropped)
+        ours = (*thinking.begins, *thinking.ends, *thinking.around)
+        marks = (*ours, *opening, *closing, *dropped)
         while not reading.complete:
             if scribe.fresh and (scribe.calls or reading.forced):
                 yield from cursor.white()
@@ -155,9 +184,11 @@ class Dialect:
                 scribe.turn()
             elif mark in opening:
                 yield from self._try(reading, mark, problems)
+            elif mark in thinking.around:
+                self._enclose(reading, mark, thinking)
             elif not scribe.fresh or (mark in closing and not scribe.calls):
                 scribe.text(mark)
-            elif mark == thinking.begin:
+            elif mark in thinking.begins:
                 yield from self._think(reading, thinking, problems)
             else:  # the end of reasoning that did not take place, or of a finished call
                 scribe.turn()
@@ -167,7 +198,7 @@ class Dialect:
     def _think(self, reading: Reading, thinking: Thinking, problems: list[str]) -> Steps[None]:
         """Parse reasoning, which may contain calls, up to its end or to a delimiter of text."""
         cursor, scribe = reading.cursor, reading.scribe
-        ends = ("", thinking.end, *self.dropped(reading))
+        ends = ("", *thinking.ends, *self.dropped(reading))
         marks = (*ends[1:], *(self.marks if reading.tools else ()))
         scribe.turn()
         while not reading.complete:
@@ -176,6 +207,22 @@ class Dialect:
                 break
             yield from self._try(reading, mark, problems, scribe.reasoning)
         scribe.turn()
+        for opening in thinking.around[:1]:
+            yield from cursor.white()
+            if (yield from cursor.ends_within((opening,))):
+                cursor.at = len(cursor.text)
+            elif (yield from cursor.skip(opening)):
+                reading.enclosed = 1
+
+    def _enclose(self, reading: Reading, mark: str, thinking: Thinking) -> None:
+        """Drop the mark that closes the text after reasoning; others are text."""
+        scribe = reading.scribe
+        if reading.enclosed:
+            reading.enclosed += 1 if mark == thinking.around[0] else -1
+            if not reading.enclosed:
+                scribe.turn()
+                return
+        scribe.text(mark)
 
     def _try(
         self, reading: Reading, mark: str, problems: list[str], give: Give | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trinity.conversation.dialects.dialect import TAGS
 from trinity.conversation.dialects.json_calls import JsonCalls
 from trinity.conversation.reading import Reading
 
@@ -27,6 +28,7 @@ class Ernie(Hermes):
     """Calls as in ``Hermes``; text is enclosed in tags of its own: ERNIE 4.5 Thinking."""
 
     name = "ernie"
+    thinking = TAGS
     answer_head = "<response>\n"
 
     @property
