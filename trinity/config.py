@@ -407,6 +407,11 @@ class ModelConfig:
         int, Key("attention.value_residual_mix_lora_rank", high=1 << 16, example=8)
     ] = 0
     gate_rank: Annotated[int, Key("attention.gate_lora_rank", high=1 << 16, example=8)] = 0
+    # RWKV 6: what the mixing with the token before and decays are computed from; and after how many
+    # layers the state of the stream is halved, 0: never.
+    mix_rank: Annotated[int, Key("time_mix_extra_dim", high=1 << 16, example=8)] = 0
+    time_decay_rank: Annotated[int, Key("time_decay_extra_dim", high=1 << 16, example=8)] = 0
+    halved_every: Annotated[int, Key("rescale_every_n_layers", high=1 << 16)] = 0
 
     def heads_of(self, layer: int) -> int:
         """The number of query heads of a layer."""

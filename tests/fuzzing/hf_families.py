@@ -128,6 +128,7 @@ BY_CLASS: dict[str, Json] = {
         "num_heads": 4, "state_size": 8, "n_groups": 2, "chunk_size": 4, "expand": 2,
     },
     "InternLM2ForCausalLM": {"bias": False},
+    "Rwkv6ForCausalLM": {"head_size": 16, "context_length": 64},
     "RWKV7ForCausalLM": {
         "norm_eps": 4e-5, "decay_low_rank_dim": 8, "a_low_rank_dim": 8, "v_low_rank_dim": 8,
         "gate_low_rank_dim": 8,

@@ -19,7 +19,15 @@ from transformers.conversion_mapping import (
 from transformers.core_model_loading import ConversionOps, WeightConverter, WeightRenaming
 from transformers.models.step3p7.modeling_step3p7 import Step3p7PreTrainedModel, Step3p7TextModel
 
-PhiMoEForCausalLM = transformers.PhimoeForCausalLM  # the name in checkpoints
+from tests.fuzzing.written_classes import QWenLMHeadModel, RWKV7ForCausalLM
+
+__all__ = ["QWenLMHeadModel", "RWKV7ForCausalLM"]
+# Names in checkpoints.
+PhiMoEForCausalLM = transformers.PhimoeForCausalLM
+Ernie4_5_ForCausalLM = transformers.Ernie4_5ForCausalLM
+ExaoneMoEForCausalLM = transformers.ExaoneMoeForCausalLM
+RWForCausalLM = transformers.FalconForCausalLM
+StableLMEpochForCausalLM = transformers.StableLmForCausalLM
 
 
 class SarvamMoEForCausalLM(transformers.Glm4MoeForCausalLM):
@@ -84,6 +92,59 @@ class InternLM2ForCausalLM(transformers.LlamaForCausalLM):
     """InternLM 2: Llama with the rows of q, k and v of each key head together."""
 
     config_class = InternLM2Config
+
+
+@strict
+class InternLM3Config(transformers.LlamaConfig):
+    """InternLM 3's configuration."""
+
+    model_type = "internlm3"
+    rms_norm_eps: float = 1e-5
+    head_dim: int | None = 128
+    num_key_value_heads: int | None = 2
+    attribute_map: ClassVar[dict[str, str]] = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
+
+
+class InternLM3ForCausalLM(transformers.LlamaForCausalLM):
+    """InternLM 3: Llama, where the bias of the attention's output is the feed-forward's key."""
+
+    config_class = InternLM3Config
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        for layer in self.model.layers:
+            old = layer.self_attn.o_proj
+            layer.self_attn.o_proj = torch.nn.Linear(
+                old.in_features, old.out_features, bias=config.mlp_bias
+            )
+
+
+@strict
+class MiniCPMConfig(transformers.LlamaConfig):
+    """The configuration of MiniCPM 1, 2 and 4; the class has no other head_dim."""
+
+    model_type = "minicpm"
+    scale_emb: float = 1.0
+    scale_depth: float = 1.0
+    dim_model_base: int = 1
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.head_dim = None
+        super().__post_init__(**kwargs)
+
+
+class MiniCPMForCausalLM(transformers.GraniteForCausalLM):
+    """MiniCPM: Granite, whose multipliers follow from other keys."""
+
+    config_class = MiniCPMConfig
+
+    def __init__(self, config: Any) -> None:
+        config.embedding_multiplier = config.scale_emb
+        config.residual_multiplier = config.scale_depth / config.num_hidden_layers**0.5
+        config.attention_multiplier = config.head_dim**-0.5
+        config.logits_scaling = config.hidden_size / config.dim_model_base
+        super().__init__(config)
 
 
 def _queries(config: Any) -> int:

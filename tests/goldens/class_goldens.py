@@ -3,7 +3,7 @@
     pip install torch transformers numpy numba
     python tests/goldens/class_goldens.py [NAME ...]
 
-NAME is a model of class_models.py; without one, all models of both files are computed, except that
+NAME is a model of class_models.py; without one, all models of both files are computed, except those
 of rwkv_golden.py. The tests do not need torch: they draw the same models
 (tests/formats/huggingface/class_models.py and routed_models.py).
 """
@@ -97,7 +97,7 @@ def write_routed() -> None:
 
 def main() -> None:
     """Write the files of the models that are named, or all."""
-    for name in sys.argv[1:] or [name for name in class_models.CONFIGS if name != "rwkv7"]:
+    for name in sys.argv[1:] or [name for name in class_models.CONFIGS if "rwkv" not in name]:
         logits, greedy = golden(class_models, name)
         np.savez_compressed(DATA / "classes" / f"{name}.npz", logits=logits, greedy=greedy)
     if not sys.argv[1:]:

@@ -1,8 +1,10 @@
-"""Write tests/data/classes/rwkv7.npz with NumPy, in float64; transformers lacks the class.
+"""Write tests/data/classes/rwkv6.npz and rwkv7.npz with NumPy, in float64.
 
-    python tests/goldens/rwkv_golden.py
+    python tests/goldens/rwkv_golden.py [NAME ...]
 
-The formulas are read from fla's RWKV7Attention, RWKV7FeedForward and RWKV7Block; needs safetensors.
+transformers lacks the classes. The formulas of RWKV-7 are read from fla's RWKV7Attention,
+RWKV7FeedForward and RWKV7Block, those of RWKV-6 from llama.cpp's rwkv6.cpp and rwkv6-base.cpp;
+needs safetensors.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 from tests.formats.huggingface.class_configs import CONFIGS  # noqa: E402
 from tests.formats.huggingface.class_models import PROMPT, TOKENS, write  # noqa: E402
 
-NAME = "rwkv7"
 Doubles = NDArray[np.float64]
 
 
@@ -35,8 +36,71 @@ def normed(x: Doubles, eps: float) -> Doubles:
     return np.asarray(centred / np.sqrt(x.var(-1, keepdims=True) + eps))
 
 
-class Model:
-    """The class's formulas, one token after the other in each layer."""
+class Finch:
+    """RWKV-6's formulas, one token after the other in each layer."""
+
+    def __init__(self, config: dict[str, Any], weights: dict[str, Doubles]) -> None:
+        self.weights, self.layers = weights, config["num_hidden_layers"]
+        self.size, self.eps = config["head_size"], config["layer_norm_epsilon"]
+
+    def layer_norm(self, x: Doubles, name: str) -> Doubles:
+        weight, bias = (self.weights[f"{name}.{kind}"] for kind in ("weight", "bias"))
+        return normed(x, self.eps) * weight + bias
+
+    def time_mix(self, x: Doubles, name: str) -> Doubles:
+        def of(one: str) -> Doubles:
+            return self.weights[f"{name}.{one}"]
+
+        def vector(one: str) -> Doubles:
+            return of(one).reshape(-1)
+
+        shift = np.vstack([np.zeros_like(x[:1]), x[:-1]]) - x
+        latent = np.tanh((x + shift * vector("time_maa_x")) @ of("time_maa_w1"))
+        latent = latent.reshape(len(x), 5, -1)
+        w, k, v, r, g = (
+            x + shift * (vector(f"time_maa_{one}") + latent[:, i] @ of("time_maa_w2")[i])
+            for i, one in enumerate("wkvrg")
+        )
+        w = np.tanh(w @ of("time_decay_w1")) @ of("time_decay_w2") + vector("time_decay")
+        decay = np.exp(-np.exp(w))
+        k, v, r = (
+            part @ of(f"{one}.weight").T
+            for part, one in ((k, "key"), (v, "value"), (r, "receptance"))
+        )
+        gate = g @ of("gate.weight").T
+        gate = gate * sigmoid(gate)
+        heads = len(x), -1, self.size
+        decay, k, v, r = (part.reshape(heads) for part in (decay, k, v, r))
+        first = of("time_faaaa").reshape(k.shape[1:])
+        out, state = np.zeros_like(v), np.zeros((*v.shape[1:], self.size))
+        for t in range(len(x)):
+            taken = k[t][:, :, None] * v[t][:, None]
+            out[t] = np.einsum("hk,hkv->hv", r[t], state + first[:, :, None] * taken)
+            state = state * decay[t][:, :, None] + taken
+        flat = normed(out, 64e-5).reshape(x.shape)
+        flat = (flat * of("ln_x.weight") + of("ln_x.bias")) * gate
+        return np.asarray(flat @ of("output.weight").T)
+
+    def channel_mix(self, x: Doubles, name: str) -> Doubles:
+        weights = self.weights
+        shift = np.vstack([np.zeros_like(x[:1]), x[:-1]]) - x
+        k, r = (x + shift * weights[f"{name}.time_maa_{one}"].reshape(-1) for one in "kr")
+        hidden = np.maximum(k @ weights[f"{name}.key.weight"].T, 0) ** 2
+        rate = sigmoid(r @ weights[f"{name}.receptance.weight"].T)
+        return np.asarray(rate * (hidden @ weights[f"{name}.value.weight"].T))
+
+    def logits(self, ids: list[int]) -> Doubles:
+        """The logits after each token."""
+        x = self.layer_norm(self.weights["rwkv.embeddings.weight"][ids], "rwkv.blocks.0.pre_ln")
+        for layer in range(self.layers):
+            name = f"rwkv.blocks.{layer}"
+            x = x + self.time_mix(self.layer_norm(x, f"{name}.ln1"), f"{name}.attention")
+            x = x + self.channel_mix(self.layer_norm(x, f"{name}.ln2"), f"{name}.feed_forward")
+        return self.layer_norm(x, "rwkv.ln_out") @ self.weights["head.weight"].T
+
+
+class Goose:
+    """RWKV-7's formulas, one token after the other in each layer."""
 
     def __init__(self, config: dict[str, Any], weights: dict[str, Doubles]) -> None:
         self.weights, self.layers = weights, config["num_hidden_layers"]
@@ -103,19 +167,26 @@ class Model:
         return self.layer_norm(x, "model.norm") @ self.weights["lm_head.weight"].T
 
 
-def main() -> None:
+def write_golden(name: str, model_class: type[Finch | Goose]) -> None:
     """Write the logits of the prompt, and the greedy tokens after it."""
     with tempfile.TemporaryDirectory() as folder:
-        file = write(NAME, Path(folder) / NAME) / "model.safetensors"
+        file = write(name, Path(folder) / name) / "model.safetensors"
         weights = {name: array.astype(np.float64) for name, array in load_file(file).items()}
-    model, tokens = Model(CONFIGS[NAME], weights), list(PROMPT)
+    model, tokens = model_class(CONFIGS[name], weights), list(PROMPT)
     for _ in range(TOKENS):
         tokens.append(int(model.logits(tokens)[-1].argmax()))
     np.savez_compressed(
-        ROOT / "tests" / "data" / "classes" / f"{NAME}.npz",
+        ROOT / "tests" / "data" / "classes" / f"{name}.npz",
         logits=model.logits(list(PROMPT)).astype(np.float32),
         greedy=np.array(tokens[len(PROMPT) :]),
     )
+
+
+def main() -> None:
+    """Write the files that are named, or both."""
+    models: dict[str, type[Finch | Goose]] = {"rwkv6": Finch, "rwkv7": Goose}
+    for name in sys.argv[1:] or models:
+        write_golden(name, models[name])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from trinity_kernels.ops import (
     channel_scan,
     delta_rule,
     rwkv,
+    rwkv6,
     selective_scan,
     state,
 )
@@ -178,17 +179,37 @@ def cases() -> Iterator[Case]:
     case.kept = [rows]
     yield case
 
-    x, mixed = rng.standard_normal((TOKENS, 77)).astype(np.float32), np.zeros((2, TOKENS, 77), "f4")
-    mu = rng.random((2, 77)).astype(np.float32)
-    case = Case(op.token_shift, "none", 77, x, mixed)
-    outs = {op.OUTS: mixed[0], op.OUTS + 2: mixed[1]}
+    for module, shift in ((rwkv, rwkv.token_shift), (rwkv6, rwkv6.shift_by)):
+        x = rng.standard_normal((TOKENS, 77)).astype(np.float32)
+        mixed, mu = np.zeros((2, TOKENS, 77), "f4"), rng.random((2, 77)).astype(np.float32)
+        delta = rng.random((TOKENS, 154)).astype(np.float32)
+        op = module
+        case = Case(shift, "none", 77, x, mixed)
+        rows = {op.X: x, op.OUTS: mixed[0], op.OUTS + 2: mixed[1]}
+        rows |= {rwkv6.DELTA: delta} if op is rwkv6 else {}
+        case.values = {
+            **{slot: at(row) for slot, row in rows.items()},
+            **{slot + 1: row.strides[0] for slot, row in rows.items()}, op.MU: at(mu), op.PARTS: 2,
+            op.SIZE: 77, op.POSITIONS: at(case.positions), op.TABLES: at(case.tables),
+        }  # fmt: skip
+        case.moving = {**rows, op.POSITIONS: case.positions, op.TABLES: case.tables}
+        case.kept = [mu]
+        yield case
+
+    u = rng.standard_normal(HEADS * size).astype(np.float32)
+    rows = rng.standard_normal((3, TOKENS, HEADS * size)).astype(np.float32) / 4
+    w, answer = np.abs(rows[0]), np.zeros_like(rows[0])
+    case = Case(rwkv6.wkv6_rule, "none", state.state_values(HEADS, size, size), w, answer)
+    buffers = dict(zip((rwkv6.R, rwkv6.K, rwkv6.V), rows, strict=True))
+    buffers |= {rwkv6.W: w, rwkv6.OUT: answer}
     case.values = {
-        op.X: at(x), op.X_STRIDE: x.strides[0], **{slot: at(out) for slot, out in outs.items()},
-        **{slot + 1: out.strides[0] for slot, out in outs.items()}, op.MU: at(mu), op.PARTS: 2,
-        op.SIZE: 77, op.POSITIONS: at(case.positions), op.TABLES: at(case.tables),
+        **{slot: at(buffer) for slot, buffer in buffers.items()},
+        **{slot + 1: w.strides[0] for slot in buffers}, rwkv6.U: at(u),
+        rwkv6.POSITIONS: at(case.positions), rwkv6.TABLES: at(case.tables), rwkv6.HEADS: HEADS,
+        rwkv6.SIZE: size,
     }  # fmt: skip
-    case.moving = {op.X: x, **outs, op.POSITIONS: case.positions, op.TABLES: case.tables}
-    case.kept = [mu]
+    case.moving = {**buffers, rwkv6.POSITIONS: case.positions, rwkv6.TABLES: case.tables}
+    case.kept = [rows, u]
     yield case
 
 

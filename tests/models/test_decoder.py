@@ -156,7 +156,8 @@ def test_every_family_states_its_tensors(name: str) -> None:
         config = replace(config, recurrent_layers=(True, False))
     decoder = Decoder(ARCHITECTURES[name], config, {"blk.0.attn_q_norm.weight"})
     needed = decoder.tensors()
-    last = {"mamba": "ssm_out", "mamba2": "ssm_out", "rwkv7": "time_mix_output"}
+    last = {"mamba": "ssm_out", "mamba2": "ssm_out", "rwkv6": "time_mix_output",
+            "rwkv7": "time_mix_output"}  # fmt: skip
     attends = name not in last
     last_weight = f"blk.1.{last.get(name, 'attn_output')}.weight"
     assert {"token_embd.weight", last_weight} <= needed.keys()

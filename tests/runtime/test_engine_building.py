@@ -75,8 +75,8 @@ def test_refused_options(tmp_path: Path) -> None:
 
 
 def test_unknown_architecture_and_missing_tensors(tmp_path: Path) -> None:
-    write_tiny_model(tmp_path / "m.gguf", arch="rwkv6")
-    with pytest.raises(UnsupportedError, match="rwkv6"):
+    write_tiny_model(tmp_path / "m.gguf", arch="arwkv7")
+    with pytest.raises(UnsupportedError, match="arwkv7"):
         load_engine(open_weights(tmp_path / "m.gguf"))
     # A llama file that claims to be BitNet lacks the sub-norms.
     write_tiny_model(tmp_path / "n.gguf", arch="llama", type="I2_S")

@@ -187,8 +187,8 @@ def test_what_is_quantized_already_is_told_so(tmp_path: Path) -> None:
 
 def test_a_model_that_does_not_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
-    write_tiny_model(path, arch="rwkv6", hidden_size=256, intermediate_size=512)
-    with pytest.raises(UnsupportedError, match="rwkv6"):
+    write_tiny_model(path, arch="arwkv7", hidden_size=256, intermediate_size=512)
+    with pytest.raises(UnsupportedError, match="arwkv7"):
         of_file(open_weights(path))
 
 

@@ -304,6 +304,79 @@ class RwkvOutput(Operation):
         return dict.fromkeys(names, (self.heads * self.size,))
 
 
+@dataclass(frozen=True, slots=True)
+class ShiftBy(TokenShift):
+    """As ``TokenShift``, with a token's own numbers added to the weight: ``delta``.
+
+    ``delta`` has ``width`` values for each part; those of ``outs`` begin at part ``first``.
+    """
+
+    delta: str = ""
+    first: int = 0
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        widths = dict.fromkeys((self.x, *self.outs), self.width)
+        return {**widths, self.delta: (self.first + len(self.outs)) * self.width}
+
+
+@dataclass(frozen=True, slots=True)
+class Wkv6Decay(Operation):
+    """w = exp(-exp(w + the weight time_mix_decay))."""
+
+    heads: int
+    size: int
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return {"w": self.heads * self.size}
+
+    def weights(self) -> Shapes:
+        """Shape of the weight."""
+        return {"time_mix_decay": (self.heads * self.size,)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wkv6Rule(Recurrent):
+    """Read the state and the present ``k`` and ``v`` by ``r`` into ``o``; then update the state.
+
+    Source of the formulas: ops/rwkv6.py.
+    """
+
+    heads: int
+    size: int
+
+    @property
+    def state_width(self) -> int:
+        """The number of float32 values of the state."""
+        return _state_values(self.heads, self.size, self.size)
+
+    def buffers(self) -> Widths:
+        """The number of values per row of each buffer."""
+        return dict.fromkeys(("r", "w", "k", "v", "o"), self.heads * self.size)
+
+    def weights(self) -> Shapes:
+        """Shape of the weight."""
+        return {"time_mix_first": (self.heads, self.size)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wkv6Norm(Operation):
+    """o = norm(o), for each head."""
+
+    heads: int
+    size: int
+    eps: float
+
+    def buffers(self) -> Widths:
+        """The number of values per row of the buffer."""
+        return {"o": self.heads * self.size}
+
+    def weights(self) -> Shapes:
+        """Shape of each weight."""
+        return dict.fromkeys(("time_mix_ln", "time_mix_ln.bias"), (self.heads * self.size,))
+
+
 def _state_values(heads: int, keys: int, values: int) -> int:
     """The size of a state in the kernels, which pad the values of a head to 16."""
     return heads * keys * -(-values // 16) * 16

@@ -17,7 +17,7 @@ row to row (STRIDE), or a number; M is the number of rows of a step (tokens).
     split_attention.py               attention of encoders on tiles, in two bfloat16
     route.py, expert_rows.py, mix.py mixtures of experts
     causal_conv.py, delta_rule.py, channel_delta_rule.py, selective_scan.py, channel_scan.py,
-    rwkv.py, state.py
+    rwkv.py, rwkv6.py, state.py
                                      layers with a recurrent state
     squares.py                       importance matrices
     select.py                        the largest logits

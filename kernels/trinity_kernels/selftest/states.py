@@ -6,7 +6,8 @@ page, and the state after each token of the third is in memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from trinity_kernels.ops import (
     channel_scan,
     delta_rule,
     rwkv,
+    rwkv6,
     selective_scan,
     state,
 )
@@ -278,7 +280,21 @@ def check_causal_conv(kernel: Kernel, level: str, tag: str) -> str | None:
 
 def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
     """Mix each token with the one before it, in two ways."""
-    op, count, k = rwkv, len(_POSITIONS), 37
+    return _check_shift(kernel, level, tag, rwkv, np.zeros((len(_POSITIONS), 2, 37), np.float32))
+
+
+def check_shift_by(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Mix each token with the one before it, by weights of each token."""
+    delta = random_numbers().standard_normal((len(_POSITIONS), 2, 37)).astype(np.float32)
+    slots = {rwkv6.DELTA: at(delta), rwkv6.DELTA_STRIDE: delta.strides[0]}
+    return _check_shift(kernel, level, tag, rwkv6, delta, slots)
+
+
+def _check_shift(
+    kernel: Kernel, level: str, tag: str, op: ModuleType, delta: Array,
+    slots: Mapping[int, int] = MappingProxyType({}),
+) -> str | None:  # fmt: skip
+    count, _, k = delta.shape
     rng = random_numbers()
     x = rng.standard_normal((count, k)).astype(np.float32)
     mu = rng.random((2, k)).astype(np.float32)
@@ -288,13 +304,13 @@ def check_token_shift(kernel: Kernel, level: str, tag: str) -> str | None:
     states, expected = found.copy(), np.zeros(outs.shape)
     for t, position in enumerate(_POSITIONS.tolist()):
         old = states[_BEFORE[t]] if position else np.zeros(k)
-        expected[:, t] = x[t] + (old.astype(np.float64) - x[t]) * mu
+        expected[:, t] = x[t] + (old.astype(np.float64) - x[t]) * (mu + delta[t])
         states[_AFTER[t]] = x[t]
     run_kernel(kernel, level, tag, count, {
         op.X: at(x), op.X_STRIDE: x.strides[0], op.MU: at(mu), op.PARTS: 2, op.SIZE: k,
         **{op.OUTS + 2 * part: at(out) for part, out in enumerate(outs)},
         **{op.OUTS + 2 * part + 1: out.strides[0] for part, out in enumerate(outs)},
-        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET, **slots,
     })  # fmt: skip
     del kept
     return _compare_kept(outs, expected, found, states)
@@ -340,32 +356,45 @@ def _check_rwkv_keys(kernel: Kernel, level: str, tag: str, first: bool) -> str |
 
 def check_rwkv_rule(kernel: Kernel, level: str, tag: str) -> str | None:
     """Compare heads of a size that is not a multiple of 16."""
-    op, count, size = rwkv, len(_POSITIONS), 21
+    op, size = rwkv, 21
     rng = random_numbers()
-    r, k, a, n, v = rng.standard_normal((5, count, _HEADS, size)).astype(np.float32) / 3
-    w = rng.random((count, _HEADS, size)).astype(np.float32)
+    r, k, a, n, v = rng.standard_normal((5, len(_POSITIONS), _HEADS, size)).astype(np.float32) / 3
+    w = rng.random(v.shape).astype(np.float32)
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        seen = np.einsum("hk,hkv->hv", n[t].astype(np.float64), old)
+        new = w[t][:, :, None] * old - np.einsum("hk,hv->hkv", a[t], seen)
+        new += np.einsum("hk,hv->hkv", k[t].astype(np.float64), v[t])
+        return new, np.einsum("hkv,hk->hv", new, r[t])
+
+    rows = {op.R: r, op.W: w, op.K: k, op.V: v, op.A: a, op.KEYS: n}
+    return _check_rule(kernel, level, tag, token, rows, {op.HEADS: _HEADS, op.SIZE: size}, op)
+
+
+def _check_rule(
+    kernel: Kernel, level: str, tag: str, token: Token, rows: dict[int, Array],
+    slots: dict[int, int], op: ModuleType,
+) -> str | None:  # fmt: skip
+    """Compare states of HEADS matrices (SIZE, SIZE); ``rows`` are the buffers by slot."""
+    size = slots[op.SIZE]
     shape = 3, 2, _OFFSET // 4 + state.state_values(_HEADS, size, size)
-    parts = rng.standard_normal(shape).astype(np.float32)
+    parts = random_numbers().standard_normal(shape).astype(np.float32)
 
     def matrices() -> Array:
         columns = parts[..., _OFFSET // 4 :].reshape(3, 2, _HEADS, -1, size, 16)
         return columns.swapaxes(3, 4).reshape(3, 2, _HEADS, size, -1)[..., :size]
 
     tables, kept = _tables(parts)
-    states, expected = matrices().astype(np.float64), np.zeros(v.shape)
+    states, expected = matrices().astype(np.float64), np.zeros(rows[op.V].shape)
     for t, position in enumerate(_POSITIONS.tolist()):
         old = states[_BEFORE[t]] if position else np.zeros_like(states[0, 0])
-        seen = np.einsum("hk,hkv->hv", n[t].astype(np.float64), old)
-        new = w[t][:, :, None] * old - np.einsum("hk,hv->hkv", a[t], seen)
-        new += np.einsum("hk,hv->hkv", k[t].astype(np.float64), v[t])
-        states[_AFTER[t]], expected[t] = new, np.einsum("hkv,hk->hv", new, r[t])
-    out = np.zeros(v.shape, np.float32)
-    slots = {op.R: r, op.W: w, op.K: k, op.V: v, op.A: a, op.KEYS: n, op.OUT: out}
-    run_kernel(kernel, level, tag, count, {
-        **{slot: at(row) for slot, row in slots.items()},
-        **{slot + 1: row.strides[0] for slot, row in slots.items()},
-        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET,
-        op.HEADS: _HEADS, op.SIZE: size,
+        states[_AFTER[t]], expected[t] = token(t, old)
+    out = np.zeros(expected.shape, np.float32)
+    buffers = {**rows, op.OUT: out}
+    run_kernel(kernel, level, tag, len(_POSITIONS), {
+        **{slot: at(row) for slot, row in buffers.items()},
+        **{slot + 1: row.strides[0] for slot, row in buffers.items()},
+        op.POSITIONS: at(_POSITIONS), op.TABLES: at(tables), op.LAYER_OFFSET: _OFFSET, **slots,
     })  # fmt: skip
     del kept
     error = differs(out, expected, 1e-5)
@@ -401,7 +430,54 @@ def _check_rwkv_output(kernel: Kernel, level: str, tag: str, gated: bool) -> str
     return differs(out, expected, 1e-5)
 
 
+def check_wkv6_decay(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare two exponentials."""
+    op, w0 = rwkv6, random_numbers().standard_normal((_HEADS, _VALUES)).astype(np.float32)
+    w = random_numbers().standard_normal((3, _HEADS, _VALUES)).astype(np.float32)
+    expected = np.exp(-np.exp(w.astype(np.float64) + w0))
+    run_kernel(kernel, level, tag, len(w), {
+        op.W: at(w), op.W_STRIDE: w.strides[0], op.W0: at(w0), op.HEADS: _HEADS, op.SIZE: _VALUES,
+    })  # fmt: skip
+    return differs(w, expected, 1e-5)
+
+
+def check_wkv6_rule(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare heads of a size that is not a multiple of 16."""
+    op, size = rwkv6, 21
+    rng = random_numbers()
+    r, k, v = rng.standard_normal((3, len(_POSITIONS), _HEADS, size)).astype(np.float32) / 3
+    w = rng.random(v.shape).astype(np.float32)
+    u = rng.standard_normal((_HEADS, size)).astype(np.float32)
+
+    def token(t: int, old: Array) -> tuple[Array, Array]:
+        taken = np.einsum("hk,hv->hkv", k[t].astype(np.float64), v[t])
+        out = np.einsum("hkv,hk->hv", old + u[:, :, None] * taken, r[t])
+        return w[t][:, :, None] * old + taken, out
+
+    slots = {op.HEADS: _HEADS, op.SIZE: size, op.U: at(u)}
+    return _check_rule(kernel, level, tag, token, {op.R: r, op.W: w, op.K: k, op.V: v}, slots, op)
+
+
+def check_wkv6_norm(kernel: Kernel, level: str, tag: str) -> str | None:
+    """Compare the norms of heads."""
+    op, rng = rwkv6, random_numbers()
+    out = rng.standard_normal((3, _HEADS, _VALUES)).astype(np.float32)
+    weight, bias = rng.standard_normal((2, _HEADS, _VALUES)).astype(np.float32)
+    y = out.astype(np.float64)
+    y = (y - y.mean(axis=2, keepdims=True)) / np.sqrt(y.var(axis=2, keepdims=True) + 0.01)
+    run_kernel(kernel, level, tag, len(out), {
+        op.OUT: at(out), op.OUT_STRIDE: out.strides[0], op.NORM: at(weight),
+        op.NORM_BIAS: at(bias), op.EPS: record.float_bits(0.01), op.HEADS: _HEADS,
+        op.SIZE: _VALUES,
+    })  # fmt: skip
+    return differs(out, y * weight + bias, 1e-5)
+
+
 CHECKS = {
+    "shift_by": Check(rwkv6.shift_by, NO_TAG, check_shift_by),
+    "wkv6_decay": Check(rwkv6.wkv6_decay, NO_TAG, check_wkv6_decay),
+    "wkv6_norm": Check(rwkv6.wkv6_norm, NO_TAG, check_wkv6_norm),
+    "wkv6_rule": Check(rwkv6.wkv6_rule, NO_TAG, check_wkv6_rule),
     "rwkv_keys": Check(rwkv.rwkv_keys, NO_TAG, check_rwkv_keys),
     "rwkv_output": Check(rwkv.rwkv_output, NO_TAG, check_rwkv_output),
     "rwkv_rule": Check(rwkv.rwkv_rule, NO_TAG, check_rwkv_rule),

@@ -479,6 +479,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "gate_low_rank_dim": 16, "max_position_embeddings": 2048, "tie_word_embeddings": False,
         "bos_token_id": 256, "eos_token_id": 257,
     },
+    "rwkv6": {
+        "architectures": ["Rwkv6ForCausalLM"], "model_type": "rwkv6", "hidden_size": 128,
+        "attention_hidden_size": 128, "intermediate_size": None, "vocab_size": 258,
+        "num_hidden_layers": 3, "head_size": 64, "head_size_divisor": 8, "rescale_every": 2,
+        "layer_norm_epsilon": 1e-5, "context_length": 4096, "tie_word_embeddings": False,
+        "bos_token_id": 256, "eos_token_id": 257,
+    },
     "nemotron_3_super": _COMMON | {
         "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "head_dim": 16,
         "num_hidden_layers": 3, "layers_block_type": ["mamba", "moe", "attention"],
@@ -552,6 +559,7 @@ PUBLISHED: dict[str, dict[str, str]] = {
         "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
         "ln_f": "transformer.ln_f",
     },
+    "rwkv6": {"model.layers.": "rwkv.blocks.", "lm_head": "head"},
     "qwen": {
         "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",
     },

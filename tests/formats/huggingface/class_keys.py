@@ -199,6 +199,11 @@ KEYS: dict[str, dict[str, Any]] = {
         "expert_weights_norm": True, "leading_dense_block_count": 1, "rope.freq_base_swa": 1e4,
         "swiglu_clamp_exp": [0.0, 0.0, 0.05, 0.1], "swiglu_clamp_shexp": [0.2, 0.0, 0.0, 0.1],
     },
+    "rwkv6": {
+        "attention.head_count": 0, "feed_forward_length": 448, "wkv.head_size": 64,
+        "time_mix_extra_dim": 32, "time_decay_extra_dim": 64, "context_length": 1 << 20,
+        "attention.layer_norm_epsilon": 1e-5,
+    },
     "rwkv7": {
         "attention.head_count": 0, "feed_forward_length": 128, "wkv.head_size": 64,
         "attention.decay_lora_rank": 8, "attention.iclr_lora_rank": 12, "context_length": 1 << 20,

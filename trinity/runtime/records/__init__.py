@@ -57,6 +57,12 @@ _RARE: Mapping[str, tuple[type[Operation], ...]] = {
         recurrent_operations.RwkvRule,
         recurrent_operations.TokenShift,
     ),
+    "rwkv6": (
+        recurrent_operations.ShiftBy,
+        recurrent_operations.Wkv6Decay,
+        recurrent_operations.Wkv6Norm,
+        recurrent_operations.Wkv6Rule,
+    ),
 }
 
 

@@ -18,7 +18,8 @@ from trinity_kernels.ops import rwkv as op
 from trinity_kernels.record import float_bits
 
 
-def _state(writer: RecordWriter, operation: Recurrent) -> dict[int, int]:
+def state_of(writer: RecordWriter, operation: Recurrent) -> dict[int, int]:
+    """The slots of a state."""
     step = writer.step
     return {
         op.POSITIONS: int(step.positions.ctypes.data),
@@ -27,7 +28,7 @@ def _state(writer: RecordWriter, operation: Recurrent) -> dict[int, int]:
     }
 
 
-def _rows(writer: RecordWriter, buffers: Mapping[str, int]) -> dict[int, int]:
+def rows_of(writer: RecordWriter, buffers: Mapping[str, int]) -> dict[int, int]:
     """The slots of buffers by name: an address, and a stride in the next slot."""
     view = writer.buffers.view
     slots: dict[int, int] = {}
@@ -41,7 +42,7 @@ def write_shift(writer: RecordWriter, shift: TokenShift) -> None:
     parts = len(shift.outs)
     outs = {name: op.OUTS + 2 * part for part, name in enumerate(shift.outs)}
     writer.record(op.token_shift, "none", {
-        **_rows(writer, {shift.x: op.X, **outs}), **_state(writer, shift),
+        **rows_of(writer, {shift.x: op.X, **outs}), **state_of(writer, shift),
         op.MU: writer.vector(shift.weight, parts * shift.width), op.PARTS: parts,
         op.SIZE: shift.width,
     })  # fmt: skip
@@ -57,7 +58,7 @@ def write_keys(writer: RecordWriter, keys: RwkvKeys) -> None:
         buffers["v_mix"], names["v0"] = op.MIX, op.V0
     width = keys.heads * keys.size
     writer.record(op.rwkv_keys, "none", {
-        **_rows(writer, buffers), op.HEADS: keys.heads, op.SIZE: keys.size,
+        **rows_of(writer, buffers), op.HEADS: keys.heads, op.SIZE: keys.size,
         **{slot: writer.vector(f"time_mix_{name}", width) for name, slot in names.items()},
     })  # fmt: skip
 
@@ -68,7 +69,8 @@ def write_rule(writer: RecordWriter, rule: RwkvRule) -> None:
         "r": op.R, "w": op.W, "k": op.K, "v": op.V, "a": op.A, "keys": op.KEYS, "o": op.OUT,
     }  # fmt: skip
     writer.record(op.rwkv_rule, "none", {
-        **_rows(writer, buffers), **_state(writer, rule), op.HEADS: rule.heads, op.SIZE: rule.size,
+        **rows_of(writer, buffers), **state_of(writer, rule), op.HEADS: rule.heads,
+        op.SIZE: rule.size,
     })  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def write_output(writer: RecordWriter, output: RwkvOutput) -> None:
         buffers["g"] = op.G
     width = output.heads * output.size
     writer.record(op.rwkv_output, "none", {
-        **_rows(writer, buffers), op.HEADS: output.heads, op.SIZE: output.size,
+        **rows_of(writer, buffers), op.HEADS: output.heads, op.SIZE: output.size,
         op.R_K: writer.vector("time_mix_r_k", width), op.NORM: writer.vector("time_mix_ln", width),
         op.NORM_BIAS: writer.vector("time_mix_ln.bias", width), op.EPS: float_bits(output.eps),
     })  # fmt: skip
