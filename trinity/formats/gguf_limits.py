@@ -25,6 +25,7 @@ _ROPE_DIVISORS = frozenset(
         "granite",
         "granitemoe",
         "granitehybrid",
+        "exaone",
         "exaone4",
         "mistral3",
         "gemma4",

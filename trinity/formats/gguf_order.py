@@ -28,6 +28,7 @@ _PRECISE = (
     "shortconv.conv.weight", "position_embd.weight", "token_types.weight",
     "ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight",
     "time_mix_lerp_fused.weight", "time_mix_w1.weight", "time_mix_w2.weight",
+    "time_mix_first.weight", "time_mix_decay_w1.weight", "time_mix_decay_w2.weight",
     "indexer.proj.weight", "altup_correct_coef.weight", "altup_predict_coef.weight",
 )  # fmt: skip
 _PIECE_BYTES = 1 << 23

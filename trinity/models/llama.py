@@ -84,7 +84,10 @@ FAMILIES = (
     ),
     Family(
         classes={"InternLM3ForCausalLM": "llama"},
-        layer=LAYER,
+        layer=pre_norm_layer(
+            attention(bias="attention_bias", output_bias="mlp_bias", permuted=True),
+            gated(bias="mlp_bias"),
+        ),
         rope_types=("linear", "dynamic"),
         defaults={"head_dim": 128, "num_key_value_heads": 2, "rms_norm_eps": 1e-5},
         older={"attention_bias": "qkv_bias", "mlp_bias": "bias"},

@@ -34,7 +34,8 @@ _FALLBACKS = {
 _NOT_QUANTIZED = (
     "_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight",
     "ssm_conv1d", "shortconv.conv.weight", "enc.conv1d.", "altup_", "laurel_",
-    "per_layer_model_proj.weight", "time_mix_lerp_fused.weight",
+    "per_layer_model_proj.weight", "time_mix_lerp_fused.weight", "time_mix_first.weight",
+    "time_mix_decay_w1.weight", "time_mix_decay_w2.weight",
     *(f"time_mix_{name}.weight" for name in ("w1", "w2", "a1", "a2", "v1", "v2", "g1", "g2")),
 )  # fmt: skip
 # With 8 large experts, as in Mixtral, attention is a small part of the file.

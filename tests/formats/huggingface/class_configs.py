@@ -66,6 +66,22 @@ _VISION: dict[str, Any] = {
     "out_hidden_size": 64,
 }  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
+    "nemotron": _COMMON | {
+        "architectures": ["NemotronForCausalLM"], "model_type": "nemotron", "hidden_act": "relu2",
+        "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "attention_bias": False, "mlp_bias": False,
+        "head_dim": 16,
+    },
+    "exaone": {
+        "architectures": ["ExaoneForCausalLM"], "model_type": "exaone", "hidden_size": 64,
+        "activation_function": "silu", "intermediate_size": 96, "vocab_size": 258, "num_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24, "rope_theta": 1e4,
+        "layer_norm_epsilon": 1e-5, "max_position_embeddings": 128, "tie_word_embeddings": True,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+        "bos_token_id": 256, "eos_token_id": 257,
+    },
     "arcee": _COMMON | {
         "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
         "head_dim": 24,
@@ -506,6 +522,10 @@ REFERENCES: dict[str, dict[str, Any]] = {
     "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
     "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
     "internlm2": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
+    "exaone": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5,
+        "num_hidden_layers": 2, "hidden_act": "silu",
+    },
     "qwen": {
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": 96,
         "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
@@ -523,6 +543,13 @@ REFERENCES: dict[str, dict[str, Any]] = {
 # The names of a class's tensors in the class that transformers reads instead. A tensor of q, k and
 # v has the rows of each one together, or those of each key head.
 REFERENCE_NAMES: dict[str, dict[str, str]] = {
+    "exaone": {
+        "transformer.h.": "model.layers.", "transformer.wte": "model.embed_tokens",
+        "transformer.ln_f": "model.norm", "ln_1": "input_layernorm",
+        "ln_2": "post_attention_layernorm", "attn.attention.out_proj": "self_attn.o_proj",
+        "attn.attention": "self_attn", "mlp.c_fc_0": "mlp.gate_proj", "mlp.c_fc_1": "mlp.up_proj",
+        "mlp.c_proj": "mlp.down_proj",
+    },
     "internlm2": {
         "tok_embeddings": "embed_tokens", "attention_norm": "input_layernorm",
         "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj",
@@ -559,6 +586,7 @@ PUBLISHED: dict[str, dict[str, str]] = {
         "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
         "ln_f": "transformer.ln_f",
     },
+    "exaone": {"model.layers.": "transformer.h."},
     "rwkv6": {"model.layers.": "rwkv.blocks.", "lm_head": "head"},
     "qwen": {
         "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",

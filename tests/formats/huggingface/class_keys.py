@@ -199,6 +199,14 @@ KEYS: dict[str, dict[str, Any]] = {
         "expert_weights_norm": True, "leading_dense_block_count": 1, "rope.freq_base_swa": 1e4,
         "swiglu_clamp_exp": [0.0, 0.0, 0.05, 0.1], "swiglu_clamp_shexp": [0.2, 0.0, 0.0, 0.1],
     },
+    "exaone": {
+        "rope.dimension_count": 24, "attention.key_length": 24, "block_count": 2,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+    },
+    "nemotron": {
+        "rope.dimension_count": 8, "attention.layer_norm_epsilon": 1e-5,
+        "feed_forward_length": 96,
+    },
     "rwkv6": {
         "attention.head_count": 0, "feed_forward_length": 448, "wkv.head_size": 64,
         "time_mix_extra_dim": 32, "time_decay_extra_dim": 64, "context_length": 1 << 20,
