@@ -1,4 +1,4 @@
-"""Home Assistant's calls: those of its Ollama and OpenAI integrations, by its versions of the clients."""
+"""Home Assistant: the calls of its Ollama and OpenAI integrations, by its clients' versions."""
 
 # packages: ollama==0.5.1 openai==2.15.0
 
@@ -254,10 +254,12 @@ async def _() -> None:
 @verified
 async def _() -> None:
     """As the settings ask for the user's city."""
-    form = {"format": {"type": "json_schema", "name": "approximate_location", "strict": False,
-                       "schema": {"type": "object", "properties": {
-                           "city": {"type": "string"}, "region": {"type": "string"}},
-                           "required": ["city", "region"], "additionalProperties": False}}}  # fmt: skip
+    place = {
+        "type": "object", "required": ["city", "region"], "additionalProperties": False,
+        "properties": {"city": {"type": "string"}, "region": {"type": "string"}},
+    }  # fmt: skip
+    name = "approximate_location"
+    form = {"format": {"type": "json_schema", "name": name, "strict": False, "schema": place}}
     made = await client_of(URL).responses.create(
         model=CHAT, store=False, text=form, max_output_tokens=200,
         input=[{"role": "system", "content": "Where are the following coordinates located: "

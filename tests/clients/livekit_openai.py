@@ -1,4 +1,4 @@
-"""LiveKit's plugin for OpenAI's APIs, for voice agents: its models by chat completions and responses."""
+"""LiveKit's plugin for OpenAI's APIs: voice agents by chat completions and by responses, speech."""
 
 # packages: livekit-plugins-openai==1.8.9
 
@@ -14,7 +14,7 @@ from typing import Any
 import av
 import numpy as np
 from livekit import rtc
-from livekit.agents import APIConnectOptions, Agent, AgentSession, ChatContext, function_tool
+from livekit.agents import Agent, AgentSession, APIConnectOptions, ChatContext, function_tool
 from livekit.agents.llm import LLM
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
@@ -142,7 +142,10 @@ def spoken(name: str) -> Any:
                           samples_per_channel=len(data) // 2)  # fmt: skip
 
 
-for _name, _more in {"STT": {}, "STT with options": {"prompt": "A coat.", "temperature": 0}}.items():
+for _name, _more in {
+    "STT": {},
+    "STT with options": {"prompt": "A coat.", "temperature": 0},
+}.items():
 
     @row(_name)
     @verified
@@ -150,7 +153,7 @@ for _name, _more in {"STT": {}, "STT with options": {"prompt": "A coat.", "tempe
         async with http_context.open():
             stt = openai.STT(model=SPEECH, base_url=f"{URL}/v1", api_key="none", **more)
             found = await stt.recognize(spoken("en2.opus"))
-        assert "leave your coat by the door" in found.alternatives[0].text
+        assert "leave your coat by the door" in found.alternatives[0].text, found
 
 
 if __name__ == "__main__":

@@ -51,7 +51,10 @@ def test_texts_come_in_the_order_of_their_scores(
     assert all(abs(scores[index] - score) < 1e-5 for index, score in found)
     assert "document" not in answer["results"][0]
     count = sum(map(len, reranker.embedder.pairs(QUERY, TEXTS).rows))
-    assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
+    # The AI SDK's provider for Together AI refuses an answer without completion_tokens.
+    assert answer["usage"] == {
+        "prompt_tokens": count, "total_tokens": count, "completion_tokens": 0
+    }  # fmt: skip
 
 
 def test_the_best_with_their_texts(ranking: TestClient, reranker: Model) -> None:
@@ -80,6 +83,35 @@ def test_texts_are_answered_in_teis_form(ranking: TestClient, reranker: Model) -
 
 
 @pytest.mark.parametrize(
+    ("given", "count"), [({"truncation": True, "top_k": None}, 4), ({"top_k": 2}, 2)]
+)
+def test_voyages_form(
+    ranking: TestClient, reranker: Model, given: dict[str, Any], count: int
+) -> None:
+    """Its clients for Python always send truncation, those for JavaScript only what is set."""
+    body = {"query": QUERY, "documents": TEXTS[:4], "return_documents": True, **given}
+    response = ranking.post("/v1/rerank", json=body)
+    answer = strict(response.text)
+    expected = probabilities(reranker, QUERY, TEXTS[:4])
+    order = sorted(range(4), key=lambda i: -expected[i])[:count]
+    assert [one["index"] for one in answer["data"]] == order
+    assert [one["document"] for one in answer["data"]] == [TEXTS[i] for i in order]
+    found = [one["relevance_score"] for one in answer["data"]]
+    assert found == pytest.approx([expected[i] for i in order], abs=1e-5)
+    assert answer["object"] == "list"
+    assert answer["usage"]["total_tokens"] > 0
+    assert "X-Trinity-Ignored" not in response.headers
+
+
+def test_texts_that_are_too_long_are_refused_without_truncation(ranking: TestClient) -> None:
+    body = {"query": QUERY, "documents": ["license " * 5000]}
+    assert ranking.post("/v1/rerank", json={**body, "truncation": True}).status_code == 200
+    refused = ranking.post("/v1/rerank", json={**body, "truncation": False})
+    assert refused.status_code == 400
+    assert "tokens" in strict(refused.text)["error"]["message"]
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {"query": QUERY},
@@ -89,6 +121,7 @@ def test_texts_are_answered_in_teis_form(ranking: TestClient, reranker: Model) -
         {"query": QUERY, "documents": [""]},
         {"query": QUERY, "documents": ["a"], "texts": ["a"]},
         {"query": QUERY, "documents": ["a"], "top_n": 0},
+        {"query": QUERY, "documents": ["a"], "top_k": 0},
     ],
 )
 def test_what_cannot_be_ranked_is_refused(ranking: TestClient, body: dict[str, Any]) -> None:

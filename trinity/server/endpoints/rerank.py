@@ -1,7 +1,7 @@
-"""Reranking: POST /v1/rerank in the forms of Jina and TEI, Cohere's /v2/rerank, vLLM's /score.
+"""Reranking: /v1/rerank in the forms of Jina, TEI and Voyage, Cohere's /v2/rerank, vLLM's /score.
 
-Scores of /v1/rerank are those of ``Model.rank``, as llama.cpp gives them; the others are between 0
-and 1, as in Cohere and vLLM. TEI is Text Embeddings Inference.
+Scores of /v1/rerank are those of ``Model.rank``, as llama.cpp gives them; those of Voyage's form,
+Cohere and vLLM are between 0 and 1, as there. TEI is Text Embeddings Inference.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Document = str | DocumentObject
 
 
 class RerankRequest(Body):
-    """A query, and texts: as ``documents`` in Jina's form, as ``texts`` in TEI's.
+    """A query, and texts: as ``documents`` in Jina's form and in Voyage's, as ``texts`` in TEI's.
 
     At most ``top_n`` of them are in the answer. ``return_documents``, or ``return_text`` in TEI's
-    form, puts the texts into it.
+    form, puts the texts into it. A request with ``top_k`` or ``truncation`` has Voyage's form.
     """
 
     query: str
@@ -53,6 +53,12 @@ class RerankRequest(Body):
     return_documents: bool = False
     return_text: bool = False
     raw_scores: bool | None = None  # false: between 0 and 1
+    top_k: Annotated[int, Meta(ge=1)] | None = None
+    truncation: bool | None = None  # false: refuse a text that is too long instead of cutting it
+
+    def has_voyages_form(self) -> bool:
+        """Whether the answer has Voyage's form: its clients read no other."""
+        return self.texts is None and (self.top_k is not None or self.truncation is not None)
 
     def given(self) -> list[str]:
         """The texts. Raises: ApiError for none, and for two lists."""
@@ -77,10 +83,11 @@ class RerankResult(msgspec.Struct):
 
 
 class RerankUsage(msgspec.Struct):
-    """Tokens of the query with each text."""
+    """Tokens of the query with each text. Together AI's clients want ``completion_tokens``."""
 
     prompt_tokens: int
     total_tokens: int
+    completion_tokens: int = 0
 
 
 class Reranked(msgspec.Struct):
@@ -88,6 +95,23 @@ class Reranked(msgspec.Struct):
 
     model: str
     results: list[RerankResult]
+    usage: RerankUsage
+    object: Literal["list"] = "list"
+
+
+class VoyageResult(msgspec.Struct):
+    """The score of the text at ``index`` of the request, in Voyage's form."""
+
+    index: int
+    relevance_score: float
+    document: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class VoyageReranked(msgspec.Struct):
+    """The texts, best first, in Voyage's form."""
+
+    model: str
+    data: list[VoyageResult]
     usage: RerankUsage
     object: Literal["list"] = "list"
 
@@ -197,14 +221,21 @@ class Ranking:
 async def ranking(
     call: Call[RerankRequest] | Call[CohereRequest] | Call[ScoreRequest],
     asked: Sequence[tuple[str, list[str]]],
+    *,
+    truncate: bool = True,
 ) -> Ranking:
-    """Score each query with its texts. Raises: as ``Model.rank``; ApiError."""
+    """Score each query with its texts. Raises: as ``Model.rank``; ApiError.
+
+    ``truncate``: texts that are too long are cut, with a warning.
+    """
     service, total = call.service, sum(len(texts) for _, texts in asked)
     lease = await call.lease(call.body.model)
     with lease as model:
 
         def read() -> Pairs:
-            found = [model.embedder.pairs(query, texts) for query, texts in asked]
+            found = [
+                model.embedder.pairs(query, texts, truncate=truncate) for query, texts in asked
+            ]
             rows = [row for one in found for row in one.rows]
             seconds = [second for one in found for second in one.seconds]
             starts = np.cumsum([0, *(len(one.rows) for one in found)]).tolist()
@@ -236,7 +267,15 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
     """Rank the texts by their scores."""
     body = call.body
     texts = body.given()
-    found = await ranking(call, [(body.query, texts)])
+    found = await ranking(call, [(body.query, texts)], truncate=body.truncation is not False)
+    usage = RerankUsage(found.tokens, found.tokens)
+    if body.has_voyages_form():
+        scores, most = found.activated(), body.top_n if body.top_k is None else body.top_k
+        data = [
+            VoyageResult(i, scores[i], texts[i] if body.return_documents else msgspec.UNSET)
+            for i in order_of(scores, most)
+        ]
+        return await call.run(Json, VoyageReranked(found.name, data, usage))
     if body.texts is not None:
         scores = found.activated() if body.raw_scores is False else found.scores
         listed = [
@@ -250,9 +289,7 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
         )
         for i in order_of(found.scores, body.top_n)
     ]
-    return await call.run(
-        Json, Reranked(found.name, results, RerankUsage(found.tokens, found.tokens))
-    )
+    return await call.run(Json, Reranked(found.name, results, usage))
 
 
 async def cohere_rerank(call: Call[CohereRequest]) -> ASGI:
@@ -283,7 +320,7 @@ ENDPOINTS = (
         Endpoint(
             "POST", path, rerank,
             "Texts in the order in which they answer a query, by a reranker.",
-            body=RerankRequest, answer=Reranked | list[TeiResult],
+            body=RerankRequest, answer=Reranked | VoyageReranked | list[TeiResult],
         )
         for path in PATHS
     ),
