@@ -1,4 +1,4 @@
-"""Qwen-Agent: its model for OpenAI's API and its agents, with its own and the server's tool calls."""
+"""Qwen-Agent: a model for OpenAI's API and agents, with its own and the server's tool calls."""
 
 # packages: qwen-agent==0.0.34 soundfile tqdm python-dateutil
 
