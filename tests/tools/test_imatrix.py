@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.expert_models import EXPERTS, LAYERS, PER_TOKEN, Layout, write_expert_model
 from tests.naive import float_tensors, naive_logits
-from tests.runtime.test_perplexity import expected_nlls
+from tests.runtime.likelihoods.test_perplexity import expected_nlls
 from tests.tiny_models import write_tiny_model
 from trinity.errors import ContextLengthError, InputError, TrinityError
 from trinity.formats.imatrix import Imatrix, read_imatrix, write_imatrix
