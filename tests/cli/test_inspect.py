@@ -76,14 +76,14 @@ def test_a_model_that_trinity_lacks_shows_and_says_why(run: Run, tmp_path: Path)
     path = tmp_path / "x.gguf"
     with GGUFWriter(path) as writer:
         writer.add("general.architecture", "llama5")
-        writer.add_tensor("blk.0.time_mix_decay_w1", (4,), "F32", np.ones(4, np.float32))
+        writer.add_tensor("blk.0.unread_weight_1", (4,), "F32", np.ones(4, np.float32))
     found = json.loads(run("inspect", str(path), "--json").stdout)
     assert "architecture 'llama5' is not supported; near in name: llama" in found["refused"]
-    assert "no family of trinity reads 'time_mix_decay_w1'" in found["refused"]
+    assert "no family of trinity reads 'unread_weight_1'" in found["refused"]
     result = run("inspect", str(path), "--tensors")
     assert result.exit_code == 0
     assert found["refused"] in result.stdout
-    assert "blk.0.time_mix_decay_w1" in result.stdout
+    assert "blk.0.unread_weight_1" in result.stdout
 
 
 def test_not_a_model_is_1(run: Run, tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ def test_tensors_that_a_family_reads() -> None:
 def test_tensors_that_no_family_reads_or_one_lacks() -> None:
     text = said(
         "zzz",
-        "blk.0.time_mix_decay_w1",
-        "blk.1.time_mix_decay_w1",
-        "blk.0.time_mix_decay_w2.bias",
+        "blk.0.unread_weight_1",
+        "blk.1.unread_weight_1",
+        "blk.0.unread_weight_2.bias",
         "blk.0.attn_k_b.weight",
     )
-    assert text.endswith("no family of trinity reads 'time_mix_decay_w1', 'time_mix_decay_w2'")
+    assert text.endswith("no family of trinity reads 'unread_weight_1', 'unread_weight_2'")
     assert "llama does not read 'attn_k_b'" in text
     assert "llama needs 'attn_k'" in said("zzz", without="attn_k.")
 

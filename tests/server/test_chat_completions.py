@@ -77,6 +77,9 @@ class ReadingThePrompt:
 
     created, name = 0, "demo"
 
+    def found_by(self, completion: str) -> None:
+        pass
+
     def __aiter__(self) -> ReadingThePrompt:
         return self
 

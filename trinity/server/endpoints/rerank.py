@@ -90,15 +90,6 @@ class RerankUsage(msgspec.Struct):
     completion_tokens: int = 0
 
 
-class Reranked(msgspec.Struct):
-    """The texts, best first."""
-
-    model: str
-    results: list[RerankResult]
-    usage: RerankUsage
-    object: Literal["list"] = "list"
-
-
 class VoyageResult(msgspec.Struct):
     """The score of the text at ``index`` of the request, in Voyage's form."""
 
@@ -107,12 +98,13 @@ class VoyageResult(msgspec.Struct):
     document: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class VoyageReranked(msgspec.Struct):
-    """The texts, best first, in Voyage's form."""
+class Reranked(msgspec.Struct):
+    """The texts, best first: ``results``, or ``data`` in Voyage's form."""
 
     model: str
-    data: list[VoyageResult]
     usage: RerankUsage
+    results: list[RerankResult] | msgspec.UnsetType = msgspec.UNSET
+    data: list[VoyageResult] | msgspec.UnsetType = msgspec.UNSET
     object: Literal["list"] = "list"
 
 
@@ -275,7 +267,7 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
             VoyageResult(i, scores[i], texts[i] if body.return_documents else msgspec.UNSET)
             for i in order_of(scores, most)
         ]
-        return await call.run(Json, VoyageReranked(found.name, data, usage))
+        return await call.run(Json, Reranked(found.name, usage, data=data))
     if body.texts is not None:
         scores = found.activated() if body.raw_scores is False else found.scores
         listed = [
@@ -289,7 +281,7 @@ async def rerank(call: Call[RerankRequest]) -> ASGI:
         )
         for i in order_of(found.scores, body.top_n)
     ]
-    return await call.run(Json, Reranked(found.name, results, usage))
+    return await call.run(Json, Reranked(found.name, usage, results))
 
 
 async def cohere_rerank(call: Call[CohereRequest]) -> ASGI:
@@ -320,7 +312,7 @@ ENDPOINTS = (
         Endpoint(
             "POST", path, rerank,
             "Texts in the order in which they answer a query, by a reranker.",
-            body=RerankRequest, answer=Reranked | VoyageReranked | list[TeiResult],
+            body=RerankRequest, answer=Reranked | list[TeiResult],
         )
         for path in PATHS
     ),
