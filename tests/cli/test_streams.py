@@ -45,7 +45,9 @@ def test_help_onto_a_full_disk(command: str) -> None:
 def test_completion_that_cannot_be_installed_is_no_error_of_standard_output(tmp_path: Path) -> None:
     home = tmp_path / "file"
     home.touch()
-    done = shell(f"HOME='{home}' $T --install-completion bash")
+    done = shell(
+        f"HOME='{home}' $T --install-completion; exit $?"
+    )  # bash stays the parent, which tells the shell
     assert done.returncode == 1
     assert f"error: {home}" in done.stderr
     assert "cannot be written (" in done.stderr
