@@ -141,7 +141,9 @@ def _fallback_tokenizer() -> Json:
 def _vectors(model: trinity.Model, prompt: list[int]) -> NDArray[np.float32]:
     """Return hidden states: of the first token, the mean, of the last token."""
     poolings: tuple[Literal["cls", "mean", "last"], ...] = ("cls", "mean", "last")
-    return np.stack([model.embed([prompt], one, normalize=False)[0] for one in poolings])
+    return np.stack(
+        [model.embed([prompt], one, normalize=False, truncate=False)[0] for one in poolings]
+    )
 
 
 def context_of(values: Json, length: int) -> int | None:

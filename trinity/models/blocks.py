@@ -107,7 +107,7 @@ def projections(
 def attention(
     config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float = 0.0,
     softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
-    both_ways: bool = False, reach: int = 0,
+    both_ways: bool = False, reach: int | None = None,
 ) -> list[Operation]:  # fmt: skip
     """Rotation and attention; ``scale`` 0 means 1 / sqrt(head_dim)."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim

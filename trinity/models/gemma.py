@@ -57,7 +57,7 @@ def _layer_of_3(
     rotation = blocks.unscaled_in_windows(config, window, _WINDOWED_THETA_OF_3)
     attention = blocks.attention(
         config, rotation, window=0 if encodes else window, both_ways=encodes,
-        reach=window // 2 if encodes else 0, scale=_scale(config, _LAYERS_OF_3_27B),
+        reach=window // 2 if encodes and window else None, scale=_scale(config, _LAYERS_OF_3_27B),
     )  # fmt: skip
     return _layer_of(config, [*blocks.projections(config, has, head_norms=True), *attention])
 
@@ -150,6 +150,11 @@ def _embedding_keys(config: ModelConfig, values: Values) -> Keys:
         raise UnsupportedError(
             f"{values.source}: use_bidirectional_attention is not true; trinity reads a "
             f"{class_name_of(values)} as EmbeddingGemma, whose tokens see all of a text"
+        )
+    if values.values.get("sliding_window") == 0:
+        raise UnsupportedError(
+            f"{values.source}: sliding_window is 0, with which a token would see only itself; the "
+            "published models have 512"
         )
     scale = _score_scale(config, values, layers_by_width=_LAYERS_OF_3_27B)
     return {"attention.causal": False, **scale}

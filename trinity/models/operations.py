@@ -242,7 +242,7 @@ class Attention(Operation):
     value_dim: int = 0  # values of a head of V and of a; 0: as many as of q
     cache_of: int | None = None  # the layer whose keys and values are read; None: its own
     both_ways: bool = False  # a token attends to its whole text
-    reach: int = 0  # with both_ways: attends to this many positions on each side; 0: to all
+    reach: int | None = None  # with both_ways: positions on each side that it sees; None: all
     chunked: bool = False
     """Positions are divided into chunks of ``window``, and a token attends to its own chunk."""
 

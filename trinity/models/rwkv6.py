@@ -10,8 +10,6 @@ it, for half precision. trinity computes a directory in float32 without that; GG
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError
-from trinity.formats.config_limits import MAX_STATE_VALUES
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.stored import Stored, View, transposed
@@ -22,6 +20,7 @@ from trinity.models.activation_operations import Softcap
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Add, Gated, HeadLinear, Linear, Operation, Product
 from trinity.models.recurrent_operations import ShiftBy, TokenShift, Wkv6Decay, Wkv6Norm, Wkv6Rule
+from trinity.models.wkv import as_shape, wkv_heads
 
 _NORM_EPS = 64e-5  # of each head
 _SHIFTS = "wkvrg"  # rows of time_mix_lerp_fused
@@ -30,7 +29,7 @@ _NAMES = {"k": "key", "v": "value", "r": "receptance", "g": "gate"}
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     hidden, width = config.hidden_size, config.intermediate_size
-    heads, size, rank = _heads(config), config.wkv_head_size, config.mix_rank
+    heads, size, rank = wkv_heads(config), config.wkv_head_size, config.mix_rank
     parts = len(_SHIFTS)
     halved = config.halved_every > 0 and (index + 1) % config.halved_every == 0
     return [
@@ -76,17 +75,6 @@ def _linear(x: str, width: int, weight: str, out: str, rows: int) -> Linear:
     return Linear(x, width, (Product(weight, out, rows),))
 
 
-def _heads(config: ModelConfig) -> int:
-    """Return the number of heads. Raises ConfigError if they do not divide the hidden size."""
-    hidden, size = config.hidden_size, config.wkv_head_size
-    if hidden % size or hidden * size > MAX_STATE_VALUES:
-        raise ConfigError(
-            f"wkv.head_size is {size}; it must divide embedding_length {hidden}, and their product "
-            f"must be at most {MAX_STATE_VALUES}; convert the model again"
-        )
-    return hidden // size
-
-
 ARCHITECTURES = (
     Architecture(
         ("rwkv6",), _layer, rope_halves=False, norm="layer", mixed=True,
@@ -98,12 +86,8 @@ ARCHITECTURES = (
 # -- In published checkpoints --
 
 
-def _as(*shape: int) -> View:
-    return lambda array: array.reshape(shape)
-
-
 def _table(config: ModelConfig, values: Values) -> Table:
-    hidden = config.hidden_size
+    hidden, heads = config.hidden_size, wkv_heads(config)
 
     def one(name: str, view: View) -> TableRow:
         return TableRow((Stored((name,), view, turned=view is transposed),))
@@ -116,17 +100,17 @@ def _table(config: ModelConfig, values: Values) -> Table:
     return {
         "attn_norm": at("ln1", bias=True),
         "attn_norm_2": at("ln2", bias=True),
-        "time_mix_lerp_x": one("attention.time_maa_x", _as(hidden)),
-        "time_mix_lerp_fused": TableRow((Stored(shifts, _as(1, 1, 1, hidden)),)),
+        "time_mix_lerp_x": one("attention.time_maa_x", as_shape(hidden)),
+        "time_mix_lerp_fused": TableRow((Stored(shifts, as_shape(1, 1, 1, hidden)),)),
         "time_mix_w1": one("attention.time_maa_w1", transposed),
         "time_mix_w2": one("attention.time_maa_w2", transposed),
-        "time_mix_decay": one("attention.time_decay", _as(hidden)),
+        "time_mix_decay": one("attention.time_decay", as_shape(hidden)),
         "time_mix_decay_w1": one("attention.time_decay_w1", transposed),
         "time_mix_decay_w2": one("attention.time_decay_w2", transposed),
-        "time_mix_first": one("attention.time_faaaa", _as(_heads(config), config.wkv_head_size)),
+        "time_mix_first": one("attention.time_faaaa", as_shape(heads, config.wkv_head_size)),
         "time_mix_ln": at("attention.ln_x", bias=True),
-        "channel_mix_lerp_k": one("feed_forward.time_maa_k", _as(hidden)),
-        "channel_mix_lerp_r": one("feed_forward.time_maa_r", _as(hidden)),
+        "channel_mix_lerp_k": one("feed_forward.time_maa_k", as_shape(hidden)),
+        "channel_mix_lerp_r": one("feed_forward.time_maa_r", as_shape(hidden)),
         **products,
     }
 

@@ -8,11 +8,10 @@ Source: llama.cpp src/models/rwkv7.cpp and conversion/rwkv.py; fla's RWKV7ForCau
 from __future__ import annotations
 
 from trinity.config import ModelConfig
-from trinity.errors import ConfigError, UnsupportedError
-from trinity.formats.config_limits import MAX_STATE_VALUES
+from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
-from trinity.formats.huggingface.stored import Stored, View
+from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import Table, TableRow, at, tensor
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
@@ -20,6 +19,7 @@ from trinity.models.activation_operations import Softcap
 from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Gated, Linear, Operation, Product
 from trinity.models.recurrent_operations import RwkvKeys, RwkvOutput, RwkvRule, TokenShift
+from trinity.models.wkv import as_shape, wkv_heads
 
 _NORM_EPS = 64e-5  # of each head, in llama.cpp and for fla's heads of 64
 _SHIFTS = "rwkvag"  # rows of time_mix_lerp_fused
@@ -27,7 +27,7 @@ _SHIFTS = "rwkvag"  # rows of time_mix_lerp_fused
 
 def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     hidden, gated = config.hidden_size, config.gate_rank > 0
-    heads, size = _heads(config), config.wkv_head_size
+    heads, size = wkv_heads(config), config.wkv_head_size
     shifts = _SHIFTS if gated else _SHIFTS[:-1]
     width, values = config.intermediate_size, [Product("time_mix_value", "v", hidden)]
     if index:
@@ -71,17 +71,6 @@ def _gate(hidden: int, rank: int) -> list[Operation]:
     return _low_rank(hidden, rank, "g", [Gated("sigmoid", rank, gate="g_latent", up="")])
 
 
-def _heads(config: ModelConfig) -> int:
-    """Return the number of heads. Raises ConfigError if they do not divide the hidden size."""
-    hidden, size = config.hidden_size, config.wkv_head_size
-    if hidden % size or hidden * size > MAX_STATE_VALUES:
-        raise ConfigError(
-            f"wkv.head_size is {size}; it must divide embedding_length {hidden}, and their product "
-            f"must be at most {MAX_STATE_VALUES}; convert the model again"
-        )
-    return hidden // size
-
-
 ARCHITECTURES = (
     Architecture(
         ("rwkv7",), _layer, rope_halves=False, norm="layer", mixed=True,
@@ -93,10 +82,6 @@ ARCHITECTURES = (
 # -- In fla's checkpoints --
 
 _FIRST = "model.layers.0.attn."
-
-
-def _as(*shape: int) -> View:
-    return lambda array: array.reshape(shape)
 
 
 def _table(config: ModelConfig, values: Values) -> Table:
@@ -114,8 +99,8 @@ def _table(config: ModelConfig, values: Values) -> Table:
         for name in "wav"
         for number, kind in ((0, "2.bias"), (1, "0.weight"), (2, "2.weight"))
     }
-    shifts = Stored(tuple(f"attn.x_{name}" for name in _SHIFTS), _as(1, 1, 1, hidden))
-    older = Stored(("attn.x_x",), _as(len(_SHIFTS), 1, 1, hidden))
+    shifts = Stored(tuple(f"attn.x_{name}" for name in _SHIFTS), as_shape(1, 1, 1, hidden))
+    older = Stored(("attn.x_x",), as_shape(len(_SHIFTS), 1, 1, hidden))
     return {
         "attn_norm": at("attn_norm", bias=True),
         "attn_norm_2": at("ffn_norm", bias=True),
@@ -129,9 +114,9 @@ def _table(config: ModelConfig, values: Values) -> Table:
         "time_mix_output": "attn.o_proj",
         "time_mix_k_k": tensor("attn.k_k"),
         "time_mix_k_a": tensor("attn.k_a"),
-        "time_mix_r_k": TableRow((Stored(("attn.r_k",), _as(hidden)),)),
+        "time_mix_r_k": TableRow((Stored(("attn.r_k",), as_shape(hidden)),)),
         "time_mix_ln": at("attn.g_norm", bias=True),
-        "channel_mix_lerp_k": TableRow((Stored(("ffn.x_k",), _as(hidden)),)),
+        "channel_mix_lerp_k": TableRow((Stored(("ffn.x_k",), as_shape(hidden)),)),
         "channel_mix_key": "ffn.key",
         "channel_mix_value": "ffn.value",
     }

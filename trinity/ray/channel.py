@@ -44,7 +44,7 @@ class Receiver(Protocol):
         """Receive a chunk."""
 
     def lost(self) -> None:
-        """Know that no further chunk comes."""
+        """Learn that the connection has ended, so no further chunk comes."""
 
 
 class Listener:

@@ -40,7 +40,7 @@ def same_bits(kernel: Kernel, types: Iterable[str]) -> bool:
 
 
 def rounds_prompts(kernel: Kernel, types: Iterable[str]) -> bool:
-    """Whether prompts' products round weights and activations to bfloat16, all that round at all.
+    """Whether all products that round in prompts round weights and activations to bfloat16.
 
     ``kernel``, ``types``: as for ``same_bits``.
     """

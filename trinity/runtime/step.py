@@ -22,8 +22,9 @@ class Step:
     """Arrays that change with every step; a plan's records contain their addresses."""
 
     def __init__(
-        self, rows: int, reaches: Collection[int] = (), windows: Collection[int] | None = None,
-        chunks: Collection[int] = (), spare: int = 0, *, only_windowed: bool = False,
+        self, rows: int, reaches: Collection[int | None] = (),
+        windows: Collection[int] | None = None, chunks: Collection[int] = (), spare: int = 0, *,
+        only_windowed: bool = False,
     ) -> None:  # fmt: skip
         self.tokens = np.zeros(1, np.int64)  # number of rows
         self.positions = np.zeros(rows, np.int32)
@@ -42,7 +43,7 @@ class Step:
         self.firsts = {window: np.zeros(rows, np.int32) for window in windows or () if window}
         # For each size of chunks: the first position of a row's chunk.
         self.chunk_firsts = {size: np.zeros(rows, np.int32) for size in chunks}
-        # For each range of bidirectional attention: the first and last position that a row attends
+        # For each reach of bidirectional attention: the first and last position that a row attends
         # to.
         self.spans = {reach: np.zeros((2, rows), np.int32) for reach in reaches}
         self.caches = np.zeros(rows, np.int64)
@@ -62,8 +63,8 @@ class Step:
             self.positions[first:end] = np.arange(start, start + count)
         positions, last = self.positions[first:end], start + count - 1
         for reach, spans in self.spans.items():
-            spans[0, first:end] = np.maximum(positions - reach, 0) if reach else 0
-            spans[1, first:end] = np.minimum(positions + reach, last) if reach else last
+            spans[0, first:end] = 0 if reach is None else np.maximum(positions - reach, 0)
+            spans[1, first:end] = last if reach is None else np.minimum(positions + reach, last)
         for size, firsts in self.chunk_firsts.items():
             firsts[first:end] = positions // size * size
         if self.rotary_rows is not self.positions:

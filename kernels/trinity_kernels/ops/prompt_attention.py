@@ -281,7 +281,8 @@ def _finish(sums: int, lanes: int, m: Any, out: int, value_dim: int, sink: int) 
     for d in range(0, value_dim, 16):
         at = sums + d // 32 * 4096 + d % 32 * 64
         x = simd.load_f32x16(at)
-        # Tiles flush what is below the least normal number, in blocks that other rows see, too.
+        # Tiles make sums below the least normal number 0, but only in blocks that are computed, and
+        # other rows decide which are. So such results are always 0.
         x = simd.select_less(simd.abs_f32x16(x), least, zero, x) * factor
         if d + 16 <= value_dim:
             simd.store_f32x16(out + 4 * d, x)

@@ -58,7 +58,7 @@ _LEAST = np.float32(1e-12)
 
 
 @inline
-def _row(record: int, slot: int, token: int, head: int) -> int:
+def row_at(record: int, slot: int, token: int, head: int) -> int:
     """The address of a token's head in a buffer, whose stride is in the next slot."""
     stride = get_i64(record + 8 * slot + 8)
     return int(get_i64(record + 8 * slot) + token * stride + head)
@@ -103,9 +103,9 @@ def token_shift(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
     first, last = own_values(size, thread, threads)
     for t in range(tokens):
         old, new = states_around(tables, get_i64(record + 8 * POSITIONS), t, offset)
-        x = _row(record, X, t, 0)
+        x = row_at(record, X, t, 0)
         for part in range(parts):
-            out = _row(record, OUTS + 2 * part, t, 0)
+            out = row_at(record, OUTS + 2 * part, t, 0)
             _shift(isa, x, out, mu + 4 * part * size, old, first, last)
         for i in range(first, last):
             set_f32(new + 4 * i, get_f32(x + 4 * i))
@@ -129,9 +129,9 @@ def rwkv_keys(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     for item in range(thread, tokens * heads, positive(threads)):
         token = item // heads
         head = 4 * (item % heads) * size
-        w, a = _row(record, W, token, head), _row(record, A, token, head)
-        k, keys = _row(record, K, token, head), _row(record, KEYS, token, head)
-        v, first = _row(record, V, token, head), _row(record, FIRST, token, head)
+        w, a = row_at(record, W, token, head), row_at(record, A, token, head)
+        k, keys = row_at(record, K, token, head), row_at(record, KEYS, token, head)
+        v, first = row_at(record, V, token, head), row_at(record, FIRST, token, head)
         w0, a0 = get_i64(record + 8 * W0) + head, get_i64(record + 8 * A0) + head
         k_k, k_a = get_i64(record + 8 * K_K) + head, get_i64(record + 8 * K_A) + head
         length = _length(k, k_k, size)
@@ -150,7 +150,7 @@ def rwkv_keys(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
             for i in range(size):
                 set_f32(first + 4 * i, get_f32(v + 4 * i))
         else:
-            mix, v0 = _row(record, MIX, token, head), get_i64(record + 8 * V0) + head
+            mix, v0 = row_at(record, MIX, token, head), get_i64(record + 8 * V0) + head
             for i in range(size):
                 at = 4 * i
                 share = sigmoid_f32(np.float32(get_f32(mix + at) + get_f32(v0 + at)))
@@ -242,11 +242,26 @@ def rwkv_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
         for t in range(tokens):
             old, new = states_of(tables, get_i64(record + 8 * POSITIONS), t, at, size)
             _columns(
-                isa, old, new, _row(record, R, t, head), _row(record, W, t, head),
-                _row(record, K, t, head), _row(record, V, t, values), _row(record, A, t, head),
-                _row(record, KEYS, t, head), _row(record, OUT, t, values), size,
-                min(size - column, 16),
+                isa, old, new, row_at(record, R, t, head), row_at(record, W, t, head),
+                row_at(record, K, t, head), row_at(record, V, t, values),
+                row_at(record, A, t, head), row_at(record, KEYS, t, head),
+                row_at(record, OUT, t, values), size, min(size - column, 16),
             )  # fmt: skip
+
+
+@inline
+def mean_and_divisor(x: int, size: int, eps: Any) -> tuple[Any, Any]:
+    """The mean of a head's values, and sqrt(variance + eps)."""
+    total = np.float32(0)
+    for i in range(size):
+        total = np.float32(total + get_f32(x + 4 * i))
+    mean = np.float32(total / np.float32(size))
+    square = np.float32(0)
+    for i in range(size):
+        rest = np.float32(get_f32(x + 4 * i) - mean)
+        square = np.float32(square + np.float32(rest * rest))
+    variance = np.float32(square / np.float32(size))
+    return mean, np.float32(np.sqrt(np.float32(variance + eps)))
 
 
 @kernel
@@ -258,26 +273,19 @@ def rwkv_output(isa: Any, qt: Any, record: int, thread: int, threads: int) -> No
     for item in range(thread, tokens * heads, positive(threads)):
         token = item // heads
         head = 4 * (item % heads) * size
-        out, v = _row(record, OUT, token, head), _row(record, V, token, head)
-        r, k = _row(record, R, token, head), _row(record, K, token, head)
+        out, v = row_at(record, OUT, token, head), row_at(record, V, token, head)
+        r, k = row_at(record, R, token, head), row_at(record, K, token, head)
         r_k = get_i64(record + 8 * R_K) + head
         weight, bias = get_i64(record + 8 * NORM) + head, get_i64(record + 8 * NORM_BIAS) + head
-        total, bonus = np.float32(0), np.float32(0)
+        bonus = np.float32(0)
         for i in range(size):
-            total = np.float32(total + get_f32(out + 4 * i))
             product = np.float32(get_f32(r + 4 * i) * get_f32(k + 4 * i))
             bonus = np.float32(bonus + np.float32(product * get_f32(r_k + 4 * i)))
-        mean = np.float32(total / np.float32(size))
-        square = np.float32(0)
-        for i in range(size):
-            rest = np.float32(get_f32(out + 4 * i) - mean)
-            square = np.float32(square + np.float32(rest * rest))
-        variance = np.float32(square / np.float32(size))
-        divisor = np.float32(np.sqrt(np.float32(variance + eps)))
+        mean, divisor = mean_and_divisor(out, size, eps)
         for i in range(size):
             y = np.float32(np.float32(get_f32(out + 4 * i) - mean) / divisor)
             y = np.float32(np.float32(y * get_f32(weight + 4 * i)) + get_f32(bias + 4 * i))
             y = np.float32(y + np.float32(get_f32(v + 4 * i) * bonus))
             if gates != 0:
-                y = np.float32(y * get_f32(_row(record, G, token, head) + 4 * i))
+                y = np.float32(y * get_f32(row_at(record, G, token, head) + 4 * i))
             set_f32(out + 4 * i, y)

@@ -24,6 +24,7 @@ from trinity_kernels._jit import inline, kernel
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import fma_f32, get_f32, get_f64, get_i64, set_f32, slots_of
 from trinity_kernels.ops.exponential import exp_f32
+from trinity_kernels.ops.rwkv import mean_and_divisor, row_at
 from trinity_kernels.ops.state import own_values, states_around, states_of
 from trinity_kernels.record import ROWS
 from trinity_kernels.scalars import positive
@@ -38,13 +39,6 @@ W0, U, NORM, NORM_BIAS, EPS = range(18, 23)
 _ZERO = np.float32(0)
 
 
-@inline
-def _row(record: int, slot: int, token: int, head: int) -> int:
-    """The address of a token's head in a buffer, whose stride is in the next slot."""
-    stride = get_i64(record + 8 * slot + 8)
-    return int(get_i64(record + 8 * slot) + token * stride + head)
-
-
 @kernel
 def shift_by(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     """See the module; a thread has some values of all tokens. The state is the newest X."""
@@ -53,10 +47,10 @@ def shift_by(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None:
     first, last = own_values(size, thread, threads)
     for t in range(tokens):
         old, new = states_around(tables, get_i64(record + 8 * POSITIONS), t, offset)
-        x = _row(record, X, t, 0)
+        x = row_at(record, X, t, 0)
         for part in range(parts):
-            out = _row(record, OUTS + 2 * part, t, 0)
-            delta = _row(record, DELTA, t, 4 * part * size)
+            out = row_at(record, OUTS + 2 * part, t, 0)
+            delta = row_at(record, DELTA, t, 4 * part * size)
             own = mu + 4 * part * size
             for i in range(first, last):
                 present = get_f32(x + 4 * i)
@@ -77,7 +71,7 @@ def wkv6_decay(isa: Any, qt: Any, record: int, thread: int, threads: int) -> Non
     heads, size = slots_of(record, (HEADS, SIZE))
     for item in range(thread, tokens * heads, positive(threads)):
         head = 4 * (item % heads) * size
-        w, w0 = _row(record, W, item // heads, head), get_i64(record + 8 * W0) + head
+        w, w0 = row_at(record, W, item // heads, head), get_i64(record + 8 * W0) + head
         for i in range(size):
             rate = exp_f32(np.float32(get_f32(w + 4 * i) + get_f32(w0 + 4 * i)))
             set_f32(w + 4 * i, exp_f32(np.float32(-rate)))
@@ -166,9 +160,9 @@ def wkv6_rule(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
         for t in range(tokens):
             old, new = states_of(tables, get_i64(record + 8 * POSITIONS), t, at, size)
             _columns(
-                isa, old, new, _row(record, R, t, head), _row(record, W, t, head),
-                _row(record, K, t, head), _row(record, V, t, values), u,
-                _row(record, OUT, t, values), size, min(size - column, 16),
+                isa, old, new, row_at(record, R, t, head), row_at(record, W, t, head),
+                row_at(record, K, t, head), row_at(record, V, t, values), u,
+                row_at(record, OUT, t, values), size, min(size - column, 16),
             )  # fmt: skip
 
 
@@ -180,18 +174,9 @@ def wkv6_norm(isa: Any, qt: Any, record: int, thread: int, threads: int) -> None
     eps = np.float32(get_f64(record + 8 * EPS))
     for item in range(thread, tokens * heads, positive(threads)):
         head = 4 * (item % heads) * size
-        out = _row(record, OUT, item // heads, head)
+        out = row_at(record, OUT, item // heads, head)
         weight, bias = get_i64(record + 8 * NORM) + head, get_i64(record + 8 * NORM_BIAS) + head
-        total = np.float32(0)
-        for i in range(size):
-            total = np.float32(total + get_f32(out + 4 * i))
-        mean = np.float32(total / np.float32(size))
-        square = np.float32(0)
-        for i in range(size):
-            rest = np.float32(get_f32(out + 4 * i) - mean)
-            square = np.float32(square + np.float32(rest * rest))
-        variance = np.float32(square / np.float32(size))
-        divisor = np.float32(np.sqrt(np.float32(variance + eps)))
+        mean, divisor = mean_and_divisor(out, size, eps)
         for i in range(size):
             y = np.float32(np.float32(get_f32(out + 4 * i) - mean) / divisor)
             y = np.float32(y * get_f32(weight + 4 * i))

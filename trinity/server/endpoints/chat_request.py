@@ -43,7 +43,7 @@ class ChatRequest(Sampling, kw_only=True):
     reasoning_budget_tokens: Annotated[int, Meta(ge=-1)] | None = None
     thinking_token_budget: Annotated[int, Meta(ge=-1)] | None = None
     thinking_budget: Annotated[int, Meta(ge=-1)] | None = None
-    reasoning_budget_message: str | None = None  # llama.cpp's: the last text of such reasoning
+    reasoning_budget_message: str | None = None  # llama.cpp's: ends such reasoning
     enable_thinking: bool | None = None  # one of the chat_template_kwargs
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None  # vLLM's, for templates that have them
