@@ -25,6 +25,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"<!-- not run: .{15,} -->\n```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
 # The code in the last column of a table "other library | trinity".
 OURS = re.compile(r"^\|.*\| `((?:model|trinity)\..*)` \|$", re.MULTILINE)
+COMMAND = re.compile(r"(?:trinity|python3?|pip|curl|make|cd|export|docker|pytest) ")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"style\.gguf|embedder\.gguf|path/to/")  # more than model.gguf
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -119,6 +120,15 @@ def test_trinity_commands_exist(subcommands: dict[str, Any]) -> None:
         assert given <= options, where
 
 
+def test_every_command_is_in_a_console_block() -> None:
+    """No command is in an indented block or one of another language, which no test would run."""
+    for document in DOCUMENTS:
+        text = document.read_text("utf-8")
+        others = [body for tag, body in FENCE.findall(text) if tag not in {"console", "python"}]
+        lines = re.findall(r"\n\n {4}(\S.*)", FENCE.sub("", text)) + "\n".join(others).split("\n")
+        assert [line for line in lines if COMMAND.match(line)] == [], document.name
+
+
 def test_make_targets_and_scripts_exist() -> None:
     """A documented `make X` is a target, a documented `python x.py` a file."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
@@ -127,8 +137,8 @@ def test_make_targets_and_scripts_exist() -> None:
         where = f"{document}: {' '.join(words)}"
         if words[0] == "make":
             assert {w for w in words[1:] if re.fullmatch("[a-z-]+", w)} <= targets, where
-        for word in words:
-            if word.endswith(".py") and not word.startswith("-"):
+        for word in words if "pytest" not in words else ():
+            if word.endswith(".py") and not re.match(r"-|\w+=", word):
                 assert (ROOT / word).is_file(), where
 
 

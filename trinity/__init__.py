@@ -1,4 +1,4 @@
-"""Run language models, ternary and quantized ones above all, on a CPU.
+"""Run language models on a CPU, especially quantized and ternary ones.
 
     import trinity
 

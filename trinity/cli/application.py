@@ -36,7 +36,7 @@ def application(
     app = typer.Typer(
         name="trinity",
         cls=Group,
-        help="Run language models, ternary and quantized ones above all, on a CPU.",
+        help="Run language models on a CPU, especially quantized and ternary ones.",
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -59,7 +59,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Run language models, ternary and quantized ones above all, on a CPU."""
+    """Run language models on a CPU, especially quantized and ternary ones."""
 
 
 def show_version(wanted: bool) -> None:

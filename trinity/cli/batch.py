@@ -50,9 +50,9 @@ def batch(
 ) -> None:
     """Complete a file of requests, and continue where an earlier run stopped.
 
-    Options of generation apply to requests that do not give them. Every request uses this model,
-    whatever name it gives. With --ray each replica runs --at-once requests. The exit code is 1 if
-    responses are errors.
+    Sampling options apply to requests that do not set them. Every request uses this model,
+    even if it names another one. With --ray each replica runs --at-once requests. The exit code
+    is 1 if responses are errors.
     """
     with libraries():
         from trinity.server.batches.batch import here, run_batch

@@ -84,7 +84,7 @@ def bench(
         bool, Flag("--profile", help="Show the time of each operation of a step.")
     ] = False,
     speculate: Annotated[
-        bool, Flag("--speculate", help="Also generate repeating text with speculation.")
+        bool, Flag("--speculate", help="Also measure repetitive text, with speculation.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:

@@ -74,7 +74,7 @@ def imatrix(
     """Compute an importance matrix, llama.cpp's imatrix.gguf, which improves quantization.
 
     For every linear weight it contains the mean squares of the weight's inputs over a text. Without
-    --file, the matrices of --in-file are added up. Ctrl-C writes the chunks so far.
+    --file, the matrices of --in-file are added up. Ctrl-C writes the matrix of the chunks so far.
     """
     from trinity.formats.imatrix import merge, read_imatrix, write_imatrix
 

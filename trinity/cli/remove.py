@@ -19,7 +19,7 @@ def remove(
     every: Annotated[bool, Flag("--all", help="Remove all of them.")] = False,
     yes: Annotated[bool, Flag("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove weights that were quantized while loading; they are recreated when needed."""
+    """Remove the weights that --quantize has cached; it recreates them when needed."""
     from trinity.tools.amounts import size_text
     from trinity.tools.installed import own_file, own_files
 

@@ -19,7 +19,7 @@ def schema(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Show which keywords of a JSON schema are enforced, annotations, or refused.
+    """Show which keywords of a JSON schema are enforced, only notes, or refused.
 
     Definitions only count if they are referred to. The exit code is 1 if something is not enforced.
     """

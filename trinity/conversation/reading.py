@@ -185,8 +185,8 @@ class Reading:
 class Reader:
     """Reads one response in pieces, for one thread at a time.
 
-    The parts do not depend on where the text is cut. The arguments of a call are always one valid
-    JSON object: errors of the model are repaired, and arguments that the text cuts off are
+    The parts do not depend on how the response is split into pieces. The arguments of a call are
+    always one valid JSON object: errors of the model are repaired, and incomplete arguments are
     completed. A call of an unknown tool is text. ``problems`` says what was wrong.
     """
 

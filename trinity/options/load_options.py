@@ -80,7 +80,7 @@ class LoadOptions:
     batch_invariant: Annotated[
         bool,
         Option(
-            "Compute every row as a single token is computed, so that a response does not depend "
+            "Compute each token as if it were alone, so that a response does not depend "
             "on other requests; prompts are slower.",
             ("--batch-invariant",),
         ),
@@ -313,7 +313,7 @@ class LoadKeywords(TypedDict, total=False):
     batch_size: int | None
     """The maximum number of prompt tokens per step (default: up to 512)."""
     batch_invariant: bool
-    """Compute every row in the order of a single token (default False).
+    """Compute each token as if it were alone (default False).
 
     Responses then do not depend on other requests, and prompts are slower.
     """

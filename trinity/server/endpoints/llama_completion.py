@@ -233,7 +233,7 @@ def prompt_with_images(model: Model, parts: Sequence[int | str | PromptObject]) 
 def mixed_ids(model: Model, parts: Sequence[int | str | PromptObject]) -> list[int]:
     """Return the tokens of ids and texts; a text at the beginning gets BOS.
 
-    Raises: ContextLengthError for a long text that cannot fit, before it is tokenized.
+    Raises: ContextLengthError if a text is too long for the context, before it is tokenized.
     """
     ids: list[int] = []
     for place, part in enumerate(parts):

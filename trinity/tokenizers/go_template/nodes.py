@@ -43,7 +43,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Chain:
-    """``(pipeline).A.B``."""
+    """``(pipeline).A.B``: fields of a pipeline's value."""
 
     of: Operand
     names: list[str]
