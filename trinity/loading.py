@@ -93,7 +93,7 @@ def load(
                     _draft_with(engine, provider, chosen, progress)
                 images = None
                 if chosen.vision:
-                    images = _images(opened, engine, chosen.mmproj, progress or _silent)
+                    images = open_images(opened, engine, chosen.mmproj, progress or _silent)
             except BaseException:
                 engine.close()
                 raise
@@ -151,10 +151,11 @@ def _override(provider: WeightProvider, options: LoadOptions) -> None:
     provider.override(options.override_kv)
 
 
-def _images(
-    provider: WeightProvider, engine: Engine, mmproj: Path | None, notice: Callable[[str], None]
-) -> ImageEncoder | None:
-    """The encoder of a model's images, if it has a vision tower."""
+def open_images(
+    provider: WeightProvider, engine: Engine, mmproj: str | os.PathLike[str] | None,
+    notice: Callable[[str], None], made: type[ImageEncoder] | None = None,
+) -> ImageEncoder | None:  # fmt: skip
+    """The encoder of a model's images, of class ``made``, if the model has a vision tower."""
     from trinity.formats import GGUFProvider
 
     own = None
@@ -162,9 +163,10 @@ def _images(
         own = provider.mmproj
         if mmproj is None and own is None:
             return None  # before the imports, which take time
+    from trinity.images.encoder import ImageEncoder
     from trinity.images.opening import open_encoder
 
-    return open_encoder(provider, engine, mmproj, own, notice)
+    return open_encoder(provider, engine, mmproj, own, notice, made or ImageEncoder)
 
 
 def _warn_of_pooler(path: str, progress: Callable[[str], None] | None) -> None:

@@ -59,7 +59,7 @@ class Model:
         images: ImageEncoder | None = None,
     ) -> None:  # fmt: skip
         self._engine = engine
-        self._images = images
+        self.image_encoder = images  # None: messages have only text
         self._tokenizer = tokenizer
         self._weights = provider
         self._defaults = NO_DEFAULTS if provider is None else checked_defaults(provider)
@@ -134,7 +134,7 @@ class Model:
     @property
     def reads_images(self) -> bool:
         """Whether messages may have images."""
-        return self._images is not None
+        return self.image_encoder is not None
 
     @property
     def ranks(self) -> bool:
@@ -519,13 +519,13 @@ class Model:
         Special tokens that are written in the text are parsed. Images are given as in messages.
         Raises: InputError if there are not as many marks as images, or for a bad image.
         """
-        if self._images is None:
+        if self.image_encoder is None:
             raise InputError("the model reads only text: load a vision model, such as SmolVLM")
 
         def tokenize(part: str, is_first: bool) -> list[int]:
             return self._tokenizer.encode(part, add_bos=is_first, parse_special=True)
 
-        return self._images.prompt(text, images, tokenize, mark)  # type: ignore[arg-type]
+        return self.image_encoder.prompt(text, images, tokenize, mark)  # type: ignore[arg-type]
 
     def detokenize(self, ids: Sequence[int], *, remove_special: bool = True) -> str:
         """The text of token ids; ``remove_special`` drops BOS and EOS around it."""
@@ -539,8 +539,8 @@ class Model:
         tensor of ``weights`` or a cache of the engine that the caller still holds stays valid, and
         keeps the file or the cache's pages until it is dropped.
         """
-        if self._images is not None:
-            self._images.close()
+        if self.image_encoder is not None:
+            self.image_encoder.close()
         self._engine_thread.close()
         give_back_heap()
 

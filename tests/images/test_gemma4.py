@@ -88,8 +88,8 @@ def test_normalized_pixels_are_centered(directories: dict[str, Path], tmp_path: 
     changes = {"do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
     path = changed_copy(directories["gemma4"], tmp_path / "model", changes, PROCESSOR)
     with trinity.load(path) as model:
-        assert model._images is not None
-        config = model._images.config
+        assert model.image_encoder is not None
+        config = model.image_encoder.config
     assert [(p - config.mean[0]) / config.std[0] for p in (0, 1)] == [-5, 3]
 
 

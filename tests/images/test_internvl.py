@@ -100,7 +100,7 @@ def test_a_damaged_projector_is_refused(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", internvl.NAMES)
 def test_norms_follow_the_file(name: str, models: dict[str, trinity.Model]) -> None:
-    images = models[name]._images
+    images = models[name].image_encoder
     assert images is not None
     assert (images.config.norm, images.config.row_norms) == (
         ("rms", True) if name == "internvl_6b" else ("layer", False)

@@ -97,9 +97,9 @@ def test_the_layer_of_the_projector_may_be_counted_from_either_end(
     source, to = directories["llava"], tmp_path / "model"
     path = changed_copy(source, to, {"vision_feature_layer": layer})
     with trinity.load(path) as model:
-        assert model._images is not None
-        found = model._images.encode(small.image(40, 30)).rows
-    usual = models["llava"]._images
+        assert model.image_encoder is not None
+        found = model.image_encoder.encode(small.image(40, 30)).rows
+    usual = models["llava"].image_encoder
     assert usual is not None
     np.testing.assert_array_equal(found, usual.encode(small.image(40, 30)).rows)
 
@@ -140,7 +140,7 @@ def test_a_damaged_projector_is_refused(
 
 
 def test_rows_are_counted_before_they_are_computed(models: dict[str, trinity.Model]) -> None:
-    images = models["llava_next"]._images
+    images = models["llava_next"].image_encoder
     assert images is not None
     for size in small.SIZES:
         read = images._read(small.image(*size), "the image")

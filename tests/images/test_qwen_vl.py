@@ -118,8 +118,8 @@ def test_deepstack_may_read_the_last_layer(directories: dict[str, Path], tmp_pat
         config["vision_config"]["deepstack_visual_indexes"] = indexes
         file.write_text(json.dumps(config), "utf-8")
         with trinity.load(tmp_path / "model") as model:
-            assert model._images is not None
-            found.append(model._images.encode(small.image(40, 30)).rows)
+            assert model.image_encoder is not None
+            found.append(model.image_encoder.encode(small.image(40, 30)).rows)
     before, last = (rows.reshape(len(rows), 3, -1) for rows in found)
     np.testing.assert_array_equal(before[:, :2], last[:, :2])
     assert np.isfinite(last).all()

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 
 import pytest
 
+from tests.ray.in_process import TaskError
 from tests.ray.running import HAS_RAY
 
 # A cluster that Ray starts refuses commands that do not have its token.
@@ -51,3 +53,21 @@ def cluster() -> Iterator[Cluster]:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
+
+
+@pytest.fixture
+def errors_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces Ray's errors by those of tests/ray/in_process.py."""
+    names = {
+        "ray.exceptions": ("RayActorError", "RayTaskError"),
+        "ray.serve.exceptions": ("DeploymentUnavailableError",),
+    }
+    if not HAS_RAY:
+        monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+        monkeypatch.setitem(sys.modules, "ray.serve", ModuleType("ray.serve"))
+    for module, errors in names.items():
+        stub = ModuleType(module)
+        for error in errors:
+            kind = TaskError if error == "RayTaskError" else type(error, (Exception,), {})
+            setattr(stub, error, kind)
+        monkeypatch.setitem(sys.modules, module, stub)

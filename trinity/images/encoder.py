@@ -147,6 +147,10 @@ class ImageEncoder:
         """Return an image's rows; those of recent images are not computed again."""
         return self._encoded(self._read(image, where))
 
+    def rows_of(self, digest: bytes, squares: Squares) -> NDArray[np.float32]:
+        """Return the rows of an image that another process has cut."""
+        return self._encoded(_ReadImage(digest, None, squares)).rows
+
     def close(self) -> None:
         """End the threads and free the memory. Closing again does nothing."""
         with self._lock:
@@ -215,20 +219,25 @@ class ImageEncoder:
                 self._tower = Tower(self.family, self.config, self._weights, recorder, count)
         return self._tower, self._team
 
+    def _grids(self, squares: Squares) -> tuple[list[tuple[int, int]], NDArray[np.intp] | None]:
+        """The grids of an image's squares, and the order of their rows if it is another one."""
+        order = self.family.order(self.config, squares)
+        if order is not None:
+            return [(1, len(order))], order
+        return [self.config.grid(*size_of(square)) for square in squares.images], None
+
     def _computed(self, digest: bytes, squares: Squares) -> EncodedImage:
         config = self.config
         mean, std = np.array(config.mean, np.float32), np.array(config.std, np.float32)
-        rows, grids = [], [config.grid(*size_of(square)) for square in squares.images]
+        rows, (grids, order) = [], self._grids(squares)
         for square in squares.images:
             tower, team = self._started(math.prod(config.blocks(*size_of(square))))
             pixels = np.asarray(square, np.float32) / np.float32(255)
             rows.append(tower.run(team, (pixels - mean) / std))
         joined = np.concatenate(rows)
-        order = self.family.order(config, squares)
         if order is not None:
             newline = self._weights.vector("v.image_newline", config.projection_size)
             joined = np.concatenate([joined, newline[None]])[order]
-            grids = [(1, len(joined))]
         joined = joined * self._row_scale
         ids = row_ids(digest, len(joined))
         return EncodedImage(squares._replace(images=[]), grids, joined, ids)

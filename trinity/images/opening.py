@@ -35,20 +35,20 @@ FAMILIES: tuple[ImageFamily, ...] = (
 
 def open_encoder(
     provider: WeightProvider, engine: Engine, mmproj: str | os.PathLike[str] | None,
-    own: str | None, notice: Callable[[str], None],
+    own: str | None, notice: Callable[[str], None], made: type[ImageEncoder] = ImageEncoder,
 ) -> ImageEncoder | None:  # fmt: skip
-    """Return a model's encoder of images: that of the file ``mmproj``, of the model's ``own`` such
-    file, or of its directory.
+    """Return a model's encoder of images, of class ``made``: that of the file ``mmproj``, of the
+    model's ``own`` such file, or of its directory.
 
     Its tensors are bound when the first image comes. None if there is no encoder; if the model's
     own is not supported, ``notice`` receives the reason.
     Raises: for ``mmproj``, as ``MmprojFile``.
     """
     if mmproj is not None:
-        return _of_file(mmproj, engine)
+        return _of_file(mmproj, engine, made)
     if own is not None:
         try:
-            return _of_file(own, engine)
+            return _of_file(own, engine, made)
         except TrinityError as error:
             notice(f"note: images are not read: {error}")
             return None
@@ -75,7 +75,7 @@ def open_encoder(
         tensors = tower_tensors(family, config, provider.checkpoint)
         both_ways = family.both_ways(engine.config, provider.described.values)
         settings = _within_a_step(settings, engine, both_ways)
-        return ImageEncoder(family, config, settings, tensors, engine, both_ways=both_ways)
+        return made(family, config, settings, tensors, engine, both_ways=both_ways)
     except TrinityError as error:
         notice(f"note: images are not read: {error}")
         return None
@@ -112,7 +112,9 @@ def _within_a_step(settings: ImageSettings, engine: Engine, both_ways: bool) -> 
     return replace(settings, most_pixels=most)
 
 
-def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
+def _of_file(
+    path: str | os.PathLike[str], engine: Engine, made: type[ImageEncoder]
+) -> ImageEncoder:
     """The encoder of an mmproj file, which is closed with it."""
     file = MmprojFile(path, {family.name: family for family in FAMILIES})
     try:
@@ -121,7 +123,7 @@ def _of_file(path: str | os.PathLike[str], engine: Engine) -> ImageEncoder:
         tensors = file.tensors(config)
         both_ways = file.family.both_ways(engine.config, None)
         settings = _within_a_step(settings, engine, both_ways)
-        return ImageEncoder(
+        return made(
             file.family, config, settings, tensors, engine, both_ways=both_ways,
             release=file.close,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -21,7 +22,7 @@ MOST_BLOCKS = 512  # of a prompt
 class Generation:
     """A response to generate. ``whole``: the client gets no stream."""
 
-    ids: list[int]
+    ids: list[int]  # those of a prompt with images are PromptIds
     request: Request
     client: str
     whole: bool
@@ -32,7 +33,7 @@ class Generation:
     @property
     def prompt(self) -> str:
         """A character for each token, for Ray's PrefixCacheAffinityRouter."""
-        return "".join(map(chr, self.ids))
+        return "".join(chr(number % sys.maxunicode) for number in self.ids)
 
 
 def prefixes_of(ids: Sequence[int], salt: str) -> tuple[bytes, ...]:

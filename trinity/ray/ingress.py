@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ class Offer:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # GenerationOptions
     template: ChatTemplate | None = None
     adapters: tuple[tuple[str, float], ...] = ()  # their paths and scales
+    vision: bool = True  # whether images are read
+    mmproj: str | os.PathLike[str] | None = None  # the file of the vision tower
 
 
 def models_of(offer: Offer, handle: Any, host: str) -> Models:
@@ -36,8 +39,9 @@ def models_of(offer: Offer, handle: Any, host: str) -> Models:
 
     def loaded() -> RemoteModel:
         model = RemoteModel(
-            offer.ref, handle, offer.context_length, offer.most_running, host, offer.adapters
-        )
+            offer.ref, handle, offer.context_length, offer.most_running, host, offer.adapters,
+            vision=offer.vision, mmproj=offer.mmproj,
+        )  # fmt: skip
         if offer.template is not None:
             model.use_chat_template(offer.template)
         return model

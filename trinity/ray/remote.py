@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from trinity.config import ModelConfig
 from trinity.embeddings import Lora, TextEmbedder
 from trinity.formats.configuration import check_is_model
-from trinity.loading import open_weights
+from trinity.formats.provider import WeightProvider
+from trinity.loading import open_images, open_weights
 from trinity.model import Model
 from trinity.model_defaults import checked_defaults
 from trinity.models import find_architecture
@@ -23,6 +25,7 @@ from trinity.options.adapter_files import adapter_scales
 from trinity.ray.calls import Generation, Resumption, prefixes_of
 from trinity.ray.channel import Listener, LostConnectionError
 from trinity.runtime.generation import Chunk, Timings
+from trinity.runtime.interface import PREFILL_CHUNK
 from trinity.runtime.options import Request
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.sampling.active_samplers import keeps_state
@@ -33,6 +36,9 @@ from trinity.runtime.scheduling.scheduler_stats import SchedulerStats
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.errors import ApiError
 from trinity.tokenizers import tokenizer_from_metadata
+
+if TYPE_CHECKING:
+    from trinity.images.encoder import ImageEncoder
 
 ATTEMPTS = 20  # replicas lost one after the other without a new token between
 ATTEMPT_SECONDS = 0.5
@@ -48,6 +54,7 @@ class EngineElsewhere:
     threads: int
     isa: str = "remote"
     adapters: tuple[tuple[str, float], ...] = ()  # paths and scales
+    prefill_chunk: int = 0
     limit = other_bytes = 0  # bytes of memory here
 
     @property
@@ -270,12 +277,14 @@ class RemoteModel(Model):
 
     ``most_running``: the number of responses that they generate at the same time. ``host``: the
     address of this machine, to which they connect. ``adapters``: those that they load, with their
-    scales. It serves the methods that a server's endpoints call in the event loop.
+    scales. ``vision``: whether it reads images; ``mmproj``: the file of its vision tower. It
+    serves the methods that a server's endpoints call in the event loop.
     """
 
     def __init__(
         self, ref: str, handle: Any, context_length: int, most_running: int, host: str,
-        adapters: Sequence[tuple[str, float]] = (),
+        adapters: Sequence[tuple[str, float]] = (), *, vision: bool = True,
+        mmproj: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
         provider = open_weights(ref)
         try:
@@ -286,9 +295,15 @@ class RemoteModel(Model):
                 provider.metadata, checked_defaults(provider).end_ids, source=provider.path
             )
             engine: Any = EngineElsewhere(
-                provider.config, context_length, encodes, 0, adapters=tuple(adapters)
+                provider.config,
+                context_length,
+                encodes,
+                0,
+                adapters=tuple(adapters),
+                prefill_chunk=min(PREFILL_CHUNK, context_length),
             )
-            super().__init__(engine, tokenizer, provider)
+            images = _cutter(provider, engine, mmproj) if vision else None
+            super().__init__(engine, tokenizer, provider, images=images)
             thread = RemoteThread(engine, release=provider.close, max_sequences=most_running)
             thread.generate = handle.options(method_name="generate")
             thread.host, thread.most_running = host, most_running
@@ -300,3 +315,12 @@ class RemoteModel(Model):
         except BaseException:
             provider.close()
             raise
+
+
+def _cutter(
+    provider: WeightProvider, engine: Any, mmproj: str | os.PathLike[str] | None
+) -> ImageEncoder | None:
+    """What reads and cuts the images of requests; None if the model does not read any."""
+    from trinity.ray.images import ImageCutter
+
+    return open_images(provider, engine, mmproj, lambda line: None, ImageCutter)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trinity.errors import InputError
 from trinity.loading import load
 from trinity.ray.calls import Generation
 from trinity.ray.channel import IngressConnections, Sent
 from trinity.ray.cores import pin
+from trinity.runtime.image_rows import PromptIds
 from trinity.runtime.pooling import Pooling
 from trinity.runtime.texts import Pairs, Texts
 from trinity.server.model_refs import settled
@@ -36,13 +38,24 @@ class Replica:
         """
         connection = await self._connections.to(call.address)
         sent = Sent(connection, call.number, WHOLE_SECONDS if call.whole else 0)
-        prompts = [(call.ids, call.request)]
+        ids = call.ids
+        if isinstance(ids, PromptIds):
+            ids = await asyncio.to_thread(self._with_rows, ids)
+        prompts = [(ids, call.request)]
         if call.request.takes_time:
             prepared = await asyncio.to_thread(self._model.client.prepared, prompts, sent)
         else:
             prepared = self._model.client.prepared(prompts, sent)
         with prepared.submit(call.client):
             await sent.ended()
+
+    def _with_rows(self, ids: PromptIds) -> PromptIds:
+        from trinity.ray.images import with_rows
+
+        encoder = self._model.image_encoder
+        if encoder is None:
+            raise InputError("this replica cannot read images: its files differ from the ingress's")
+        return with_rows(ids, encoder)
 
     async def embed(
         self, texts: Texts, pooling: Pooling | None, normalize: bool | None,

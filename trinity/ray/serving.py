@@ -42,7 +42,6 @@ def deployed(
         from ray import serve
         from ray.serve.config import RequestRouterConfig
     wrong = [name for name in UNSUPPORTED if getattr(options, name)]
-    wrong += ["mmproj"] if loading.get("mmproj") else []
     if wrong:
         raise InputError(f"{wrong[0]} is not supported by a server on Ray", wrong[0])
     name, path = name_and_ref(ref)
@@ -66,7 +65,10 @@ def deployed(
         health_check_period_s=2, health_check_timeout_s=30,
         graceful_shutdown_timeout_s=options.drain, **number,
     )  # fmt: skip
-    offer = Offer(name, path, length, running * most, options, dict(defaults), template, adapters)
+    offer = Offer(
+        name, path, length, running * most, options, dict(defaults), template, adapters,
+        loading.get("vision", True), loading.get("mmproj"),
+    )  # fmt: skip
     return offer, replica.bind(path, replicas.cores, given)
 
 

@@ -24,6 +24,7 @@ from trinity.runtime.embedding import TokenEmbedding
 from trinity.runtime.engine import DECODE_ROWS, CPUEngine, EngineParts
 from trinity.runtime.expert_buffers import rows_that_fit
 from trinity.runtime.file_watch import FileWatch
+from trinity.runtime.interface import PREFILL_CHUNK
 from trinity.runtime.kernel_choice import KernelChoice
 from trinity.runtime.memory import enough_memory
 from trinity.runtime.pages.page_layout import PageLayout
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-PREFILL_CHUNK = 512  # most rows of a step
 SKETCHED_BYTES = 32_000_000  # bytes of an output head from which a sketch may pay
 USUAL_CONTEXT, USUAL_CACHE = 4096, 150_000_000  # tokens; bytes, in addition to the weights
 # The default of kv_memory: at most 16 whole contexts, and at most a quarter of the free memory.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # otherwise every import of the API would load the compiler
     from trinity.runtime.pages.kv_cache import KVCache
     from trinity.runtime.pages.page_pool import PagePool
 
+PREFILL_CHUNK = 512  # most rows of a step
+
 
 @dataclass(frozen=True, slots=True)
 class Best:
