@@ -20,7 +20,7 @@ from tests.kernels.operands import (
 from tests.kernels.reference import Floats
 from tests.matrix import KINDS, some
 from trinity_kernels.isa import BASES, available_levels
-from trinity_kernels.ops.matmul import dot_block_rows, operands, panel_layout, variants
+from trinity_kernels.ops.matmul import dot_block_rows, operands, panel_layout, ternary_few, variants
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panels import matmul_panels
 from trinity_kernels.quants import READERS
@@ -30,6 +30,7 @@ LEVELS = sorted(panel_layout.LEVELS & set(available_levels()))
 pytestmark = pytest.mark.skipif(not LEVELS, reason="this CPU has none of the levels")
 TAGS = pytest.mark.parametrize("tag", some(sorted(variants.types_of(matmul_panels)), KINDS))
 LEVEL = pytest.mark.parametrize("level", LEVELS)
+TERNARY = sorted(tag for tag in variants.types_of(matmul_panels) if FORMS[tag] == "ternary")
 ROWS_OF_BLOCKS = {name for name in FORMS if dot_block_rows.block_rows(READERS[name])}
 SHAPES = ((4, 16), (5, 53), (16, 37), (33, 33), (65, 18), (7, 80))
 
@@ -99,6 +100,17 @@ def test_few_tokens_go_row_by_row(level: str, tag: str, two: Team) -> None:
         p = product(tag, operands.PACK_FROM - 1, 37, k)
         found = run(replace(p, rows=at_the_edge(p.rows)), level, two)
         assert same_bits(found, p.run(level)), k
+
+
+@LEVEL
+@pytest.mark.parametrize("tag", TERNARY)
+def test_a_few_tokens_of_ternary_types(level: str, tag: str, two: Team) -> None:
+    """Some are multiplied without packing, in groups that the last token fills."""
+    for k in row_lengths(tag):
+        p = product(tag, ternary_few.MOST_TOKENS + 1, 48, k)
+        expected = p.run("portable")
+        for tokens in range(operands.PACK_FROM, len(p.x) + 1):
+            assert same_bits(run(p.first(tokens), level, two), expected[:tokens]), (k, tokens)
 
 
 @LEVEL

@@ -3,7 +3,8 @@
 SCRATCH has one panel or two (panel_layout.py) and the sums of some tokens for each thread. A part
 of 16 rows is packed, and multiplied by all tokens while it is in the first-level cache; avx512vnni
 takes 32 rows. Steps of less than ``PACK_FROM`` tokens without MANY, and rows that fill no panel,
-use dot products (rows.py).
+use dot products (rows.py). Few tokens of ternary types need no panels on avx512vnni
+(ternary_few.py).
 Numerics: ternary types have the bits of a single token. For other types the products of a block are
 summed exactly, and blocks in float32, so an output depends only on its row, its token, and whether
 there are ``PACK_FROM`` tokens or MANY.
@@ -52,6 +53,7 @@ from trinity_kernels.ops.matmul.prefetch import prefetch_near
 from trinity_kernels.ops.matmul.readers import elements, is_ternary
 from trinity_kernels.ops.matmul.readers import nbytes as bytes_of
 from trinity_kernels.ops.matmul.rows import rows_by_dots
+from trinity_kernels.ops.matmul.ternary_few import multiply_few, tokens_without_packing
 from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
@@ -114,6 +116,11 @@ def matmul_panels(isa: Any, qt: Any, record: int, thread: int, threads: int) -> 
         if thread == threads - 1:
             stop = n
         rows_by_dots(isa, qt, record, 16 * first, stop, tokens)
+        return
+    if tokens <= tokens_without_packing(isa, qt):
+        multiply_few(isa, qt, record, 16 * first, 16 * last, tokens, thread)
+        if thread == threads - 1:
+            rows_by_dots(isa, qt, record, 16 * panels, n, tokens)
         return
     k = get_i64(record + 8 * K)
     x = get_i64(record + 8 * X)
