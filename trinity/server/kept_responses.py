@@ -1,8 +1,12 @@
-"""Responses that are stored in memory, so that requests can refer to them by id."""
+"""Responses that are stored, so that requests can refer to them by id.
+
+They are in memory; with a state folder also in files, which a later process reads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -13,24 +17,13 @@ import msgspec
 
 from trinity.server.caller import part_of
 from trinity.server.errors import ApiError
+from trinity.server.response_files import KeptResponse, ResponseFiles
 
+log = logging.getLogger("trinity.server")
 MOST_RESPONSES = 256
 MOST_BYTES = 64 << 20  # of all owners together
 LEAST_RESPONSES, LEAST_BYTES = 8, 2 << 20  # of each owner
 REFERENCE = "item_reference"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptResponse:
-    """A response as JSON, the items of its request, and the conversation that it ends.
-
-    ``size``: bytes of all these, those of earlier responses in the conversation included.
-    """
-
-    body: bytes
-    input: Sequence[dict[str, Any]]
-    conversation: Sequence[dict[str, Any]]
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +37,59 @@ class RunningResponse:
 class KeptResponses:
     """The newest responses, as many as there is room for, and ``running`` ones.
 
-    They end with the server.
+    ``files``: where they are written, too; those that are there are read.
     """
 
-    def __init__(self, most: int = MOST_RESPONSES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        most: int = MOST_RESPONSES,
+        most_bytes: int = MOST_BYTES,
+        files: ResponseFiles | None = None,
+    ) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
         self._bytes = 0
+        self._files = files
         self.running: dict[str, RunningResponse] = {}
+        for name, response in files.read(most, most_bytes) if files is not None else ():
+            self.keep(name, response)
 
-    def keep(self, name: str, response: KeptResponse) -> None:
-        """Keep a response; the oldest ones are dropped if there is no room."""
+    def keep(self, name: str, response: KeptResponse) -> list[str]:
+        """Keep a response in memory; return the names of those that are dropped for it."""
         if response.size > self._most_bytes:
-            return
+            return [name]
+        replaced = self._kept.pop(name, None)
         self._kept[name] = response
-        self._bytes += response.size
+        self._bytes += response.size - (replaced.size if replaced else 0)
+        dropped = []
         while self._bytes > self._most_bytes or len(self._kept) > self._most:
-            _, oldest = self._kept.popitem(last=False)
-            self._bytes -= oldest.size
+            oldest, removed = self._kept.popitem(last=False)
+            self._bytes -= removed.size
+            dropped.append(oldest)
+        return dropped
+
+    async def store(self, name: str, response: KeptResponse) -> None:
+        """Keep a response, and write it if there is a folder."""
+        dropped = self.keep(name, response)
+        if self._files is None:
+            return
+        await asyncio.to_thread(self._files.remove, dropped)
+        try:
+            if name in self._kept:
+                await asyncio.to_thread(self._files.write, name, response)
+        except OSError as error:
+            log.warning("response %s is only in memory, not in --state's folder: %s", name, error)
+        if name not in self._kept:  # it was deleted meanwhile
+            await asyncio.to_thread(self._files.remove, [name])
+
+    async def begin(self, name: str, response: KeptResponse) -> None:
+        """Write a response that is in progress; a later process finds it as failed."""
+        if self._files is not None:
+            try:
+                await asyncio.to_thread(self._files.write, name, response)
+            except OSError as error:
+                log.warning("response %s is not in --state's folder: %s", name, error)
 
     def find(self, name: str, param: str | None = None) -> KeptResponse:
         """The response of a name. Raises: ApiError 404, or 400 about the parameter ``param``."""
@@ -81,9 +108,15 @@ class KeptResponses:
         return response
 
     def drop(self, name: str) -> None:
-        """Delete a response. Raises: ApiError 404."""
+        """Delete a response from memory. Raises: ApiError 404."""
         self._bytes -= self.find(name).size
         del self._kept[name]
+
+    async def delete(self, name: str) -> None:
+        """Delete a response. Raises: ApiError 404."""
+        self.drop(name)
+        if self._files is not None:
+            await asyncio.to_thread(self._files.remove, [name])
 
     def close(self) -> None:
         """End the running responses."""
@@ -95,10 +128,12 @@ class KeptResponses:
         return list(reversed(self._kept.values()))
 
 
-def part_of_responses(owners: int) -> KeptResponses:
+def part_of_responses(owners: int, files: ResponseFiles | None = None) -> KeptResponses:
     """Return the store of one owner; owners have equal parts of the limits."""
     return KeptResponses(
-        part_of(MOST_RESPONSES, owners, LEAST_RESPONSES), part_of(MOST_BYTES, owners, LEAST_BYTES)
+        part_of(MOST_RESPONSES, owners, LEAST_RESPONSES),
+        part_of(MOST_BYTES, owners, LEAST_BYTES),
+        files,
     )
 
 
@@ -113,7 +148,7 @@ def kept_response(
     earlier = () if before is None else before.conversation
     output = msgspec.json.decode(body)["output"]
     size = len(body) + len(msgspec.json.encode(given)) + (before.size if before else 0)
-    return KeptResponse(body, given, [*earlier, *given, *output], size)
+    return KeptResponse(body, given, earlier, output, size)
 
 
 def resolved(items: Sequence[dict[str, Any]], kept: Sequence[KeptResponse]) -> list[dict[str, Any]]:

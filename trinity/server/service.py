@@ -40,7 +40,7 @@ import numpy as np
 
 from trinity.runtime.scheduling.inbox import AsyncInbox
 from trinity.server.batches.batch_queue import BatchQueue
-from trinity.server.caller import Caller, Keys, salt_of
+from trinity.server.caller import Caller, Keys, folder_of, salt_of
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob, End, Event, TextJob, Update
@@ -49,6 +49,7 @@ from trinity.server.kept_responses import KeptResponses, part_of_responses
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
 from trinity.server.prepared import Prepared, PromptSettings, prepared
+from trinity.server.response_files import ResponseFiles
 from trinity.server.served import ModelLease
 from trinity.server.settings import ServerOptions
 from trinity.server.slot_files import SlotFiles
@@ -242,7 +243,8 @@ class Service:
         self.keys = Keys(settings.all_keys())
         owners = len(self.keys.owners)
         self.owned = {
-            name: Owned(KeptStreams(owners), part_of_responses(owners)) for name in self.keys.owners
+            name: Owned(KeptStreams(owners), part_of_responses(owners, files_in(settings, name)))
+            for name in self.keys.owners
         }
         self.batches = batches_in(settings, self.keys)
         self.threads = Threads()
@@ -324,6 +326,13 @@ class Service:
             count = job.n * len(job.prompts)
         if count > most:
             raise ApiError(400, f"{count} responses are requested; at most {most} are allowed", "n")
+
+
+def files_in(settings: ServerOptions, owner: str) -> ResponseFiles | None:
+    """Return the files of an owner's responses, if there is a state folder. Raises: InputError."""
+    if settings.state is None:
+        return None
+    return ResponseFiles(folder_of(Path(settings.state), owner) / "responses")
 
 
 def batches_in(settings: ServerOptions, keys: Keys) -> BatchQueue | None:

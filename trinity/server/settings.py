@@ -241,7 +241,9 @@ class ServerOptions:
     state: Annotated[
         Path | None,
         path(
-            "Folder for files and batches, which outlive the server's process.", "FOLDER", "--state"
+            "Folder for files, batches and stored responses, which outlive the server's process.",
+            "FOLDER",
+            "--state",
         ),
     ] = None
     prefix_cache_bytes: Annotated[

@@ -24,8 +24,9 @@ from trinity.server.endpoints.tools import Toolbox
 from trinity.server.errors import api_error
 from trinity.server.ignored import Ignored
 from trinity.server.job import ChatJob
-from trinity.server.kept_responses import KeptResponse, KeptResponses, kept_response, resolved
+from trinity.server.kept_responses import KeptResponses, kept_response, resolved
 from trinity.server.prepared import chat_prompt
+from trinity.server.response_files import KeptResponse
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
 from trinity.server.stream import Stream, event
@@ -42,7 +43,8 @@ async def responses(call: Call[ResponsesRequest]) -> ASGI:
         answers = await start()
         writer = writer_of(body, box, answers)
         keep = partial(context.keep, answers, writer.response)
-        return background.begin(context.kept, writer, answers, keep)
+        made = partial(context.made, answers, writer.response)
+        return await background.begin(context.kept, writer, answers, made, keep)
     with await start() as answers:
         writer = writer_of(body, box, answers)
         async for _ in answers.by(writer):
@@ -78,10 +80,11 @@ class Context:
     async def keep(self, answers: Answers, response: Response) -> None:
         """Store a response, unless the request says not to."""
         if response.store:
-            made = await answers.run(
-                lambda: kept_response(encode(response), self.items, self.before)
-            )
-            self.kept.keep(response.id, made)
+            await self.kept.store(response.id, await self.made(answers, response))
+
+    async def made(self, answers: Answers, response: Response) -> KeptResponse:
+        """Return a response as it is stored."""
+        return await answers.run(lambda: kept_response(encode(response), self.items, self.before))
 
 
 def asked(ignored: Ignored, body: ResponsesRequest, context: Context) -> tuple[Toolbox, ChatJob]:

@@ -15,21 +15,31 @@ from trinity.server.endpoints.responses.stored import ROOTS
 from trinity.server.endpoints.responses.writer import ResponseWriter
 from trinity.server.errors import ApiError, api_error
 from trinity.server.kept_responses import KeptResponses, RunningResponse
+from trinity.server.response_files import KeptResponse
 from trinity.server.schemas import Body, encode
 from trinity.server.service import Answers
 
 log = logging.getLogger("trinity.server")
 
 
-def begin(
+async def begin(
     kept: KeptResponses,
     writer: ResponseWriter,
     answers: Answers,
+    made: Callable[[], Awaitable[KeptResponse]],
     keep: Callable[[], Awaitable[None]],
 ) -> Json:
-    """Generate a response in the background, then ``keep`` it; return it as it is now."""
+    """Generate a response in the background, then ``keep`` it; return it as it is now.
+
+    ``made`` returns it as it is stored.
+    """
     response = writer.response
     response.background = True
+    try:
+        await kept.begin(response.id, await made())
+    except BaseException:
+        answers.close()
+        raise
 
     async def generate() -> None:
         try:
