@@ -67,10 +67,10 @@ class ResponseFiles:
         found = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                name = _FILE.fullmatch(entry.name)
-                if name and entry.is_file(follow_symlinks=False):
+                named = _FILE.fullmatch(entry.name)
+                if named and entry.is_file(follow_symlinks=False):
                     status = entry.stat()
-                    found.append((status.st_mtime_ns, name[1], status.st_size))
+                    found.append((status.st_mtime_ns, str(named[1]), status.st_size))
         newest: list[str] = []
         for _, name, size in sorted(found, reverse=True):
             most_bytes -= size
