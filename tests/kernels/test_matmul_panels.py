@@ -20,7 +20,7 @@ from tests.kernels.operands import (
 from tests.kernels.reference import Floats
 from tests.matrix import KINDS, some
 from trinity_kernels.isa import BASES, available_levels
-from trinity_kernels.ops.matmul import dot_block_rows, operands, panel_layout, ternary_few, variants
+from trinity_kernels.ops.matmul import dot_block_rows, dot_ternary, operands, panel_layout, variants
 from trinity_kernels.ops.matmul.activations import FORMS
 from trinity_kernels.ops.matmul.panels import matmul_panels
 from trinity_kernels.quants import READERS
@@ -107,7 +107,7 @@ def test_few_tokens_go_row_by_row(level: str, tag: str, two: Team) -> None:
 def test_a_few_tokens_of_ternary_types(level: str, tag: str, two: Team) -> None:
     """Some are multiplied without packing, in groups that the last token fills."""
     for k in row_lengths(tag):
-        p = product(tag, ternary_few.MOST_TOKENS + 1, 48, k)
+        p = product(tag, dot_ternary.MOST_TOKENS + 1, 48, k)
         expected = p.run("portable")
         for tokens in range(operands.PACK_FROM, len(p.x) + 1):
             assert same_bits(run(p.first(tokens), level, two), expected[:tokens]), (k, tokens)

@@ -4,7 +4,7 @@ SCRATCH has one panel or two (panel_layout.py) and the sums of some tokens for e
 of 16 rows is packed, and multiplied by all tokens while it is in the first-level cache; avx512vnni
 takes 32 rows. Steps of less than ``PACK_FROM`` tokens without MANY, and rows that fill no panel,
 use dot products (rows.py). Few tokens of ternary types need no panels on avx512vnni
-(ternary_few.py).
+(dot_ternary.py).
 Numerics: ternary types have the bits of a single token. For other types the products of a block are
 summed exactly, and blocks in float32, so an output depends only on its row, its token, and whether
 there are ``PACK_FROM`` tokens or MANY.
@@ -20,6 +20,7 @@ from trinity_kernels._jit import kernel_with
 from trinity_kernels.deferred import simd
 from trinity_kernels.memory import get_f64, get_i64
 from trinity_kernels.ops.matmul import epilogue
+from trinity_kernels.ops.matmul.dot_ternary import multiply_few, tokens_without_packing
 from trinity_kernels.ops.matmul.operands import (
     ADD,
     BIAS,
@@ -53,7 +54,6 @@ from trinity_kernels.ops.matmul.prefetch import prefetch_near
 from trinity_kernels.ops.matmul.readers import elements, is_ternary
 from trinity_kernels.ops.matmul.readers import nbytes as bytes_of
 from trinity_kernels.ops.matmul.rows import rows_by_dots
-from trinity_kernels.ops.matmul.ternary_few import multiply_few, tokens_without_packing
 from trinity_kernels.quants import READERS, BlockReader
 from trinity_kernels.quants.affine4 import Affine4
 from trinity_kernels.quants.block32 import Block32
