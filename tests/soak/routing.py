@@ -1,7 +1,8 @@
-"""Compare the routers of a server on Ray, and change its number of replicas under load.
+"""Compare the routers of a server on Ray; change its number of replicas and its version under load.
 
     python tests/soak/routing.py --routers prefix random ray --conversations 40
     python tests/soak/routing.py --scaling
+    python tests/soak/routing.py --updates 5
 
 Routing: conversations of three turns, four at the same time in random order, on two replicas. The
 figure is the number of prompt tokens that were cached, as a share of those that one process has.
@@ -9,15 +10,21 @@ figure is the number of prompt tokens that were cached, as a share of those that
 
 Scaling: six clients, then one, then six stream while Serve's autoscaling changes the number of
 replicas between 1 and 2. Exit status 1 if a text differs from one process's, or is an error.
+
+Updates: six clients stream while the application is deployed again with another option, so that
+Serve replaces the replicas and the ingress. The exit status is as for scaling.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -157,6 +164,64 @@ def scale(model: Model, serve: Any) -> int:
     return wrong
 
 
+def streamed(messages: list[dict[str, str]], options: dict[str, Any]) -> str:
+    """The text of a streamed response."""
+    text = ""
+    body = {"messages": messages, **options, "stream": True}
+    url = f"http://127.0.0.1:{PORT}/v1/chat/completions"
+    with httpx.stream("POST", url, json=body, timeout=SECONDS) as response:
+        response.raise_for_status()
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line.removeprefix("data: "))
+                text += "".join(one["delta"].get("content") or "" for one in event["choices"])
+    return text
+
+
+def update(model: Model, serve: Any, times: int) -> int:
+    """Return the number of streams whose texts are not those of one process."""
+    questions = [f"{question} {number}" for number in range(2) for question in QUESTIONS]
+    wanted = {q: model.chat([{"role": "user", "content": q}], **LONG).text for q in questions}
+    stopped, same, wrong = threading.Event(), Counter[int](), Counter[int]()
+    version = 0
+
+    def client(question: str) -> None:
+        while not stopped.is_set():
+            before = version
+            try:
+                text = streamed([{"role": "user", "content": question}], LONG)
+            except (httpx.HTTPError, KeyError, ValueError) as error:
+                text = repr(error)
+            (same if text == wanted[question] else wrong)[version - before] += 1
+            if text != wanted[question]:
+                print(f"{question}: {text}", flush=True)
+
+    serve.run(application_of(replicas=2, serving={"batch_size": 256}), name="trinity")
+    with ThreadPoolExecutor(len(questions)) as pool:
+        for question in questions:
+            pool.submit(client, question)
+        try:
+            for number in range(1, times + 1):
+                time.sleep(2)
+                began = time.monotonic()
+                serve.run(
+                    application_of(replicas=2, serving={"batch_size": 256 + number}), name="trinity"
+                )
+                version = number
+                print(
+                    f"update {number} after {time.monotonic() - began:.0f} s; "
+                    f"{same.total()} texts are equal, {wrong.total()} are not", flush=True,
+                )  # fmt: skip
+        finally:
+            stopped.set()
+    print(
+        f"{same.total()} texts are equal, {wrong.total()} are not; during an update "
+        f"{same.total() - same[0]} and {wrong.total() - wrong[0]}", flush=True,
+    )  # fmt: skip
+    serve.delete("trinity")
+    return wrong.total()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -164,11 +229,14 @@ def main() -> int:
     parser.add_argument("--routers", nargs="*", choices=ROUTERS, default=[])
     parser.add_argument("--conversations", type=int, default=40)
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--updates", type=int, default=0)
     options = parser.parse_args()
     with load(chat_model(), context_length=1024, threads=1) as model, cluster() as serve:
         if options.routers:
             compare_routers(options.routers, options.conversations, model, serve)
-        return min(scale(model, serve), 1) if options.scaling else 0
+        wrong = scale(model, serve) if options.scaling else 0
+        wrong += update(model, serve, options.updates) if options.updates else 0
+        return min(wrong, 1)
 
 
 if __name__ == "__main__":
