@@ -106,9 +106,8 @@ def served(options: argparse.Namespace, replicas: int) -> Iterator[Server]:
         sys.executable, "-m", "trinity", "serve", "--model", options.model, "--ctx", str(CONTEXT),
         "--parallel", str(options.parallel), "--no-speculate", "--port", str(free_port()),
     ]  # fmt: skip
-    command += ["--threads", "1"]
-    if not options.plain:
-        command += ["--ray", "--replicas", str(replicas), "--cores", "1"]
+    ray = ["--ray", "--replicas", str(replicas), "--cores", "1"]
+    command += ["--threads", "1"] if options.plain else ray
     os.sched_setaffinity(0, cores[:replicas])
     try:
         with (
