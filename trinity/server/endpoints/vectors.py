@@ -41,15 +41,15 @@ class Vectors:
 async def vectors(
     call: Call[Any], name: str | None, texts: Sequence[Text], *, param: str,
     dimensions: int | None = None, priority: int = 0, truncate: bool = True,
-    prompt_name: str | None = None, normalize: bool | None = None,
+    prompt_names: Sequence[str] = (), normalize: bool | None = None,
 ) -> Vectors:  # fmt: skip
     """Embed texts; ``dimensions`` keeps the first ones and normalizes again.
 
     ``normalize`` as for ``Model.embed``.
 
     ``param`` is the parameter with the texts. ``truncate``: texts that are too long are cut, with a
-    warning in the log, instead of refused. ``prompt_name``: the model's prompt that precedes each
-    text. Raises: ApiError, ContextLengthError.
+    warning in the log, instead of refused. ``prompt_names``: the first of the model's prompts among
+    these precedes each text. Raises: ApiError, ContextLengthError.
     """
     service = call.service
     lease = await call.lease(name)
@@ -66,7 +66,7 @@ async def vectors(
             )
         count, most = min(len(texts), AT_ONCE), service.settings.max_queue
         with lease.entering(call.caller.client, count, most):
-            whole = await call.run(_read, model, texts, param, prompt_name, truncate)
+            whole = await call.run(_read, model, texts, param, prompt_names, truncate)
         if whole.cut:
             log.warning("%s: %s", lease.name, model.embedder.cut_notice(whole.cut, len(texts)))
         lora = lease.lora_of(call.caller.owner)
@@ -118,14 +118,15 @@ def with_list(answer: object, parts: Iterable[object]) -> Document:
 
 
 def _read(
-    model: Model, texts: Sequence[Text], param: str, prompt_name: str | None, truncate: bool
+    model: Model, texts: Sequence[Text], param: str, prompt_names: Sequence[str], truncate: bool
 ) -> Texts:
     """The tokens of all texts. Raises: as ``vectors``."""
     given: list[str | list[int]] = []
     for text in texts:
         given.append(text if isinstance(text, str) else mixed_ids(model, text))
+    name = next((one for one in prompt_names if one in model.embedder.rules.prompts), None)
     try:
-        return model.embedder.read_texts(given, prompt_name=prompt_name, truncate=truncate)
+        return model.embedder.read_texts(given, prompt_name=name, truncate=truncate)
     except ContextLengthError:
         raise
     except InputError as error:
