@@ -23,7 +23,7 @@ from trinity.cli.serve import DEFAULTS, SERVING
 from trinity.cli.transcribe import SPEECH
 from trinity.errors import InputError
 from trinity.options.load_options import LoadKeywords, LoadOptions
-from trinity.options.option import Declared, Option, check_option, check_options, declared
+from trinity.options.option import API_ONLY, Declared, Option, check_option, check_options, declared
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.options import (
     LIMITS,
@@ -44,12 +44,12 @@ COMMANDS: dict[str, Any] = typer.main.get_command(application()).commands  # typ
 class Sample:
     """Options of every kind."""
 
-    share: Annotated[float, Option("A share.", ("--share",), low=0, high=1)] = 0.5
+    share: Annotated[float, Option("A share.", low=0, high=1)] = 0.5
     count: Annotated[int | None, Option("A count.", ("--count", "-c"), low=1)] = None
-    offset: Annotated[int, Option("Any integer.")] = 0
-    kind: Annotated[str, Option("A kind.", choices=("one", "two"))] = "one"
+    offset: Annotated[int, Option("Any integer.", API_ONLY)] = 0
+    kind: Annotated[str, Option("A kind.", API_ONLY, choices=("one", "two"))] = "one"
     on: Annotated[bool, Option("A switch.", ("--on/--off",))] = True
-    text: Annotated[str | None, Option("A text.", ("--text",))] = None
+    text: Annotated[str | None, Option("A text.")] = None
     undeclared: int = 0
 
     def __post_init__(self) -> None:
@@ -250,7 +250,7 @@ def test_command_gets_values_by_their_names_in_the_api(
     seen: list[Given] = []
 
     @takes(options=(*LOADING, *GENERATION))
-    def command(word: Annotated[str, Argument(help="x")], *, options: Given) -> None:
+    def command(word: Annotated[str, Argument("x")], *, options: Given) -> None:
         seen.append(options)
 
     own.command()(for_typer(command))

@@ -18,27 +18,22 @@ def batch(
     source: Annotated[
         Path,
         Argument(
+            "Requests in the format of OpenAI's batches, one per line, or a Parquet file.",
             metavar="IN",
-            help="Requests in the format of OpenAI's batches, one per line, or a Parquet file.",
         ),
     ],
     out: Annotated[
         Path,
         Argument(
+            "Responses, one per line; requests that have one already are skipped. In a folder, "
+            "the file has the name of IN.",
             metavar="OUT",
-            help=(
-                "Responses, one per line; requests that have one already are skipped. In a folder, "
-                "the file has the name of IN."
-            ),
         ),
     ],
     model: options.ModelOrDemo = None,
-    at_once: Annotated[
-        int, Flag("--at-once", help="Number of requests that run at once.", min=1, max=256)
-    ] = 16,
+    at_once: Annotated[int, Flag("Number of requests that run at once.", min=1, max=256)] = 16,
     speech_model: Annotated[
-        str | None,
-        Flag("--speech-model", metavar="MODEL", help="Whisper model for requests of speech."),
+        str | None, Flag("Whisper model for requests of speech.", metavar="MODEL")
     ] = None,
     ray: options.OnRay = False,
     replicas: options.Replicas = None,

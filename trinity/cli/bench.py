@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from trinity.tools.bench_report import Measured
 
 
-def _numbers(*flags: str, help: str) -> Flag:
+def _numbers(help: str, *flags: str) -> Flag:
     """Declare an option that may be repeated; each value is a test of its own."""
-    return Flag(*flags, metavar="N[,N]...", help=help)
+    return Flag(help, *flags, metavar="N[,N]...")
 
 
 @options.takes(loading=options.without(options.LOADING, "isa"))
@@ -31,61 +31,51 @@ def bench(
     model: Annotated[
         list[str] | None,
         Flag(
+            f"{options.MODEL_HELP}; may be several; the demo model if not given.",
             "--model",
             "-m",
             metavar="MODEL",
-            help=f"{options.MODEL_HELP}; may be several; the demo model if not given.",
         ),
     ] = None,
     prompt_tokens: Annotated[
         list[str] | None,
         _numbers(
+            "Tokens of the prompt test; 0 skips it. 512 if not given.",
             "--prompt-tokens",
             "-p",
             "--n-prompt",
-            help="Tokens of the prompt test; 0 skips it. 512 if not given.",
         ),
     ] = None,
     generated_tokens: Annotated[
         list[str] | None,
         _numbers(
+            "Tokens of the generation test; 0 skips it. 128 if not given.",
             "--generated-tokens",
             "-n",
             "--n-gen",
-            help="Tokens of the generation test; 0 skips it. 128 if not given.",
         ),
     ] = None,
     batch: Annotated[
         list[str] | None,
-        _numbers("--batch", "-b", help="Sequences generated together, 1 to 16. 1 if not given."),
+        _numbers("Sequences generated together, 1 to 16. 1 if not given.", "--batch", "-b"),
     ] = None,
     depth: Annotated[
         list[str] | None,
         _numbers(
-            "--depth",
-            "-d",
-            "--n-depth",
-            help="Positions in the cache before each test. 0 if not given.",
+            "Positions in the cache before each test. 0 if not given.", "--depth", "-d", "--n-depth"
         ),
     ] = None,
     rounds: Annotated[
-        int, Flag("--rounds", "-r", "--repetitions", min=1, help="Rounds of each test.")
+        int, Flag("Rounds of each test.", "--rounds", "-r", "--repetitions", min=1)
     ] = 3,
     *,
     loading: options.Given,
     isa: Annotated[
         list[str] | None,
-        Flag(
-            "--isa",
-            help="Instruction-set level; may be repeated. The best of this CPU if not given.",
-        ),
+        Flag("Instruction-set level; may be repeated. The best of this CPU if not given."),
     ] = None,
-    profile: Annotated[
-        bool, Flag("--profile", help="Show the time of each operation of a step.")
-    ] = False,
-    speculate: Annotated[
-        bool, Flag("--speculate", help="Also measure repetitive text, with speculation.")
-    ] = False,
+    profile: Annotated[bool, Flag("Show the time of each operation of a step.")] = False,
+    speculate: Annotated[bool, Flag("Also measure repetitive text, with speculation.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure prompt and generation speed as llama-bench does, and the read bandwidth.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @options.takes(generation=SETTINGS, loading=options.LOADING)
 def chat(
     model: options.ModelOrChatDemo = None,
-    system: Annotated[str | None, Flag("--system", help="System message.")] = None,
+    system: Annotated[str | None, Flag("System message.")] = None,
     template: options.ChatTemplate = None,
     history: Annotated[
-        bool, Flag("--history/--no-history", help="Store a history of the input.")
+        bool, Flag("Store a history of the input.", "--history/--no-history")
     ] = True,
     *,
     generation: options.Given,

@@ -22,36 +22,30 @@ def convert(
     source: Annotated[
         str,
         Argument(
+            "A directory with config.json, safetensors and tokenizer, or another model.",
             metavar="SOURCE",
-            help="A directory with config.json, safetensors and tokenizer, or another model.",
         ),
     ],
-    out: Annotated[str, Argument(metavar="OUT", help="The GGUF file to write.")],
+    out: Annotated[str, Argument("The GGUF file to write.", metavar="OUT")],
     loading: options.Given,
     outtype: Annotated[
         str | None,
         Flag(
+            f"Type of the weights: {', '.join(OUTTYPES)}, or another of `trinity quantize`, "
+            "such as Q4_K_M. If not given, one that keeps their values.",
             "--type",
             "--outtype",
             metavar="TYPE",
-            help=f"Type of the weights: {', '.join(OUTTYPES)}, or another of `trinity quantize`, "
-            "such as Q4_K_M. If not given, one that keeps their values.",
         ),
     ] = None,
     adapted: Annotated[
         str | None,
         Flag(
-            "--lora",
-            metavar="MODEL",
-            help="SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.",
+            "SOURCE is a LoRA adapter of PEFT or mlx-lm for this model.", "--lora", metavar="MODEL"
         ),
     ] = None,
     allow_requantize: Annotated[
-        bool,
-        Flag(
-            "--allow-requantize",
-            help="Requantize weights whose format GGUF lacks; it loses quality.",
-        ),
+        bool, Flag("Requantize weights whose format GGUF lacks; it loses quality.")
     ] = False,
     force: options.Force = False,
 ) -> None:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 def doctor(
     bandwidth: Annotated[
         bool,
-        Flag(
-            "--bandwidth/--no-bandwidth", help="Measure memory bandwidth, which takes some seconds."
-        ),
+        Flag("Measure memory bandwidth, which takes some seconds.", "--bandwidth/--no-bandwidth"),
     ] = True,
     as_json: options.Json = False,
 ) -> None:

@@ -23,29 +23,23 @@ def embed(
     normalize: Annotated[
         bool | None,
         Flag(
+            "Scale vectors to length 1, or do not; the default is the model's setting, or "
+            "length 1 without one.",
             "--normalize/--no-normalize",
-            help=(
-                "Scale vectors to length 1, or do not; the default is the model's setting, or "
-                "length 1 without one."
-            ),
         ),
     ] = None,
-    prompt: Annotated[
-        str | None, Flag("--prompt", metavar="TEXT", help="Put this before each text.")
-    ] = None,
+    prompt: Annotated[str | None, Flag("Put this before each text.", metavar="TEXT")] = None,
     prompt_name: Annotated[
         str | None,
         Flag(
-            "--prompt-name",
-            metavar="NAME",
-            help="Put the model's prompt of this name before each text, such as query.",
+            "Put the model's prompt of this name before each text, such as query.", metavar="NAME"
         ),
     ] = None,
     truncate: Annotated[
         bool,
         Flag(
+            "Truncate texts that are too long for the model, or end with an error.",
             "--truncate/--no-truncate",
-            help="Truncate texts that are too long for the model, or end with an error.",
         ),
     ] = True,
     *,

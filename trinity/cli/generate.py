@@ -28,64 +28,55 @@ def generate(
     model: options.ModelOrDemo = None,
     prompt: Annotated[
         str | None,
-        Argument(metavar="PROMPT", help="The prompt; standard input if it is - or not given."),
+        Argument("The prompt; standard input if it is - or not given.", metavar="PROMPT"),
     ] = None,
     flagged: Annotated[
-        str | None, Flag("--prompt", "-p", metavar="PROMPT", help="The prompt, as an option.")
+        str | None, Flag("The prompt, as an option.", "--prompt", "-p", metavar="PROMPT")
     ] = None,
     file: Annotated[
-        str | None, Flag("--file", "-f", metavar="FILE", help="Read the prompt from a file.")
+        str | None, Flag("Read the prompt from a file.", "--file", "-f", metavar="FILE")
     ] = None,
     *,
     generation: options.Given,
     chat: Annotated[
         bool | None,
         Flag(
+            "Apply the model's chat template to the prompt, or do not (the default).",
             "--chat/--raw",
-            help="Apply the model's chat template to the prompt, or do not (the default).",
             show_default=False,
         ),
     ] = None,
     template: options.ChatTemplate = None,
-    system: Annotated[
-        str | None, Flag("--system", help="System message, with --chat or --chat-template.")
-    ] = None,
+    system: Annotated[str | None, Flag("System message, with --chat or --chat-template.")] = None,
     image: Annotated[
         list[str] | None,
         Flag(
-            "--image",
-            metavar="FILE",
-            help="Show the model this image; may be given several times. Implies --chat.",
+            "Show the model this image; may be given several times. Implies --chat.", metavar="FILE"
         ),
     ] = None,
     echo: Annotated[
-        bool, Flag("--echo", help="Print the prompt before the completion, as the model reads it.")
+        bool, Flag("Print the prompt before the completion, as the model reads it.")
     ] = False,
     json_schema: Annotated[
         str | None,
         Flag(
-            "--json-schema",
-            metavar="SCHEMA",
-            help="Constrain the output to JSON of this schema: JSON text, or a file.",
+            "Constrain the output to JSON of this schema: JSON text, or a file.", metavar="SCHEMA"
         ),
     ] = None,
     regex: Annotated[
-        str | None,
-        Flag("--regex", metavar="REGEX", help="Constrain the output to this regular expression."),
+        str | None, Flag("Constrain the output to this regular expression.", metavar="REGEX")
     ] = None,
     grammar_file: Annotated[
         str | None,
         Flag(
+            "Constrain the output to this grammar (a file): Lark or GBNF.",
             "--grammar",
             metavar="FILE",
-            help=("Constrain the output to this grammar (a file): Lark or GBNF."),
         ),
     ] = None,
     loading: options.Given,
     as_json: options.Json = False,
-    quiet: Annotated[
-        bool, Flag("--quiet", "-q", help=("Do not print statistics at the end."))
-    ] = False,
+    quiet: Annotated[bool, Flag("Do not print statistics at the end.", "--quiet", "-q")] = False,
 ) -> None:
     """Complete a prompt: an argument, a file, or piped standard input.
 

@@ -29,45 +29,29 @@ SHOWN = 8  # the most experts without tokens that a message names
 
 @options.takes(loading=options.without(options.LOADING, "context_length"))
 def imatrix(
-    out: Annotated[str, Flag("--out", "-o", metavar="OUT", help="The importance matrix to write.")],
+    out: Annotated[str, Flag("The importance matrix to write.", "--out", "-o", metavar="OUT")],
     model: Annotated[
-        str | None, Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")
+        str | None, Flag(f"{options.MODEL_HELP}.", "--model", "-m", metavar="MODEL")
     ] = None,
     file: options.TextFile = None,
     ctx_size: Annotated[
-        int, Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a chunk.")
+        int, Flag("Tokens of a chunk.", "--ctx", "-c", "--ctx-size", min=4)
     ] = CHUNK,
     chunks: Annotated[
-        int | None, Flag("--chunks", min=1, help="Number of chunks to process; all if not given.")
+        int | None, Flag("Number of chunks to process; all if not given.", min=1)
     ] = None,
-    from_chunk: Annotated[
-        int, Flag("--from-chunk", min=0, help="Number of chunks to skip at the start.")
-    ] = 0,
+    from_chunk: Annotated[int, Flag("Number of chunks to skip at the start.", min=0)] = 0,
     in_file: Annotated[
         list[str] | None,
-        Flag(
-            "--in-file",
-            metavar="FILE",
-            help="An importance matrix to add to, GGUF or .dat; may be repeated.",
-        ),
+        Flag("An importance matrix to add to, GGUF or .dat; may be repeated.", metavar="FILE"),
     ] = None,
     resume: Annotated[
-        bool,
-        Flag(
-            "--resume",
-            help=("Continue where the run that wrote OUT stopped; start if there is no OUT."),
-        ),
+        bool, Flag("Continue where the run that wrote OUT stopped; start if there is no OUT.")
     ] = False,
     force: options.Force = False,
-    save_frequency: Annotated[
-        int, Flag("--save-frequency", min=1, help="Write OUT after every this many chunks.")
-    ] = 10,
-    process_output: Annotated[
-        bool, Flag("--process-output", help="Include the output head.")
-    ] = False,
-    ppl: Annotated[
-        bool, Flag("--ppl/--no-ppl", help="Show the perplexity; faster without.")
-    ] = True,
+    save_frequency: Annotated[int, Flag("Write OUT after every this many chunks.", min=1)] = 10,
+    process_output: Annotated[bool, Flag("Include the output head.")] = False,
+    ppl: Annotated[bool, Flag("Show the perplexity; faster without.", "--ppl/--no-ppl")] = True,
     *,
     loading: options.Given,
 ) -> None:

@@ -24,39 +24,30 @@ LONGEST_SHOWN = 16  # longer arrays are shown by their length
 
 def inspect(
     model: Annotated[
-        str | None, Argument(metavar="MODEL", help=options.MODEL_HELP + ".", show_default=False)
+        str | None, Argument(options.MODEL_HELP + ".", metavar="MODEL", show_default=False)
     ] = None,
     diff: Annotated[
         str | None,
         Flag(
-            "--diff",
+            "Show the differences to this model instead; the exit code is 1 if there are any.",
             metavar="OTHER",
-            help="Show the differences to this model instead; the exit code is 1 if there are any.",
         ),
     ] = None,
     verify: Annotated[
         bool,
         Flag(
-            "--verify",
-            help=(
-                "Show checksums of all tensors and damaged blocks instead; the exit code "
-                "is 1 if there are any."
-            ),
+            "Show checksums of all tensors and damaged blocks instead; the exit code "
+            "is 1 if there are any."
         ),
     ] = False,
     kernels: Annotated[
         bool,
         Flag(
-            "--kernels",
-            help=(
-                "Show which kernels multiply each type of weights, by number of tokens, instead: "
-                "for this model, or, without MODEL, for all types."
-            ),
+            "Show which kernels multiply each type of weights, by number of tokens, instead: "
+            "for this model, or, without MODEL, for all types."
         ),
     ] = False,
-    tensors: Annotated[
-        bool, Flag("--tensors", help="Also list all tensors: shape, type and bytes.")
-    ] = False,
+    tensors: Annotated[bool, Flag("Also list all tensors: shape, type and bytes.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show what a file is: a summary, its configuration and its metadata.

@@ -25,25 +25,20 @@ from trinity.tools.launch import (
 
 def launch(
     program: Annotated[
-        str, Argument(metavar="PROGRAM", help="claude, codex, opencode, qwen-code or aider.")
+        str, Argument("claude, codex, opencode, qwen-code or aider.", metavar="PROGRAM")
     ],
     arguments: Annotated[
-        list[str] | None,
-        Argument(metavar="ARGUMENT", help="Arguments of the program, after --."),
+        list[str] | None, Argument("Arguments of the program, after --.", metavar="ARGUMENT")
     ] = None,
-    run: Annotated[
-        bool, Flag("--run", help="Start the program instead of printing the command.")
-    ] = False,
+    run: Annotated[bool, Flag("Start the program instead of printing the command.")] = False,
     model: Annotated[
         str | None,
-        Flag("--model", "-m", metavar="NAME", help="The model; by default the server's first."),
+        Flag("The model; by default the server's first.", "--model", "-m", metavar="NAME"),
     ] = None,
-    url: Annotated[
-        str, Flag("--url", metavar="URL", help="The server's address.")
-    ] = "http://127.0.0.1:8080",
+    url: Annotated[str, Flag("The server's address.", metavar="URL")] = "http://127.0.0.1:8080",
     key: Annotated[
         str | None,
-        Flag("--api-key", metavar="KEY", help="The server's key; by default TRINITY_API_KEY."),
+        Flag("The server's key; by default TRINITY_API_KEY.", "--api-key", metavar="KEY"),
     ] = None,
 ) -> None:
     """Print the command that starts a coding agent with a running server, or start it."""

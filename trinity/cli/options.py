@@ -22,43 +22,41 @@ from trinity_kernels.isa import LEVELS
 MODEL_HELP = "The model: a GGUF file, a Hugging Face directory, ollama:NAME or hf:USER/REPO"
 ModelOrDemo = Annotated[
     str | None,
-    Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo model if not given."),
+    Flag(f"{MODEL_HELP}; the demo model if not given.", "--model", "-m", metavar="MODEL"),
 ]
 ModelOrChatDemo = Annotated[
     str | None,
-    Flag("--model", "-m", metavar="MODEL", help=f"{MODEL_HELP}; the demo chat model if not given."),
+    Flag(f"{MODEL_HELP}; the demo chat model if not given.", "--model", "-m", metavar="MODEL"),
 ]
 ChatTemplate = Annotated[
     str | None,
     Flag(
+        "Apply the Jinja2 chat template in this file instead of the model's own.",
         "--chat-template",
         "--template",
         "--chat-template-file",
         metavar="FILE",
-        help="Apply the Jinja2 chat template in this file instead of the model's own.",
     ),
 ]
 TextFile = Annotated[
-    str | None, Flag("--file", "-f", metavar="FILE", help="The text; - reads standard input.")
+    str | None, Flag("The text; - reads standard input.", "--file", "-f", metavar="FILE")
 ]
-Force = Annotated[bool, Flag("--force", help="Replace OUT if it exists.")]
-Json = Annotated[bool, Flag("--json", help="Print one JSON object instead of text.")]
+Force = Annotated[bool, Flag("Replace OUT if it exists.", "--force")]
+Json = Annotated[bool, Flag("Print one JSON object instead of text.", "--json")]
 
-OnRay = Annotated[
-    bool, Flag("--ray", help="Run on a Ray cluster, by default one that is started here.")
-]
+OnRay = Annotated[bool, Flag("Run on a Ray cluster, by default one that is started here.", "--ray")]
 Replicas = Annotated[
-    int | None, Flag("--replicas", help="With --ray: processes that have the model.", min=1)
+    int | None, Flag("With --ray: processes that have the model.", "--replicas", min=1)
 ]
 Cores = Annotated[
-    int | None, Flag("--cores", help="With --ray: cores and threads of each replica.", min=1)
+    int | None, Flag("With --ray: cores and threads of each replica.", "--cores", min=1)
 ]
 RayAddress = Annotated[
     str | None,
     Flag(
+        "With --ray: the cluster; by default RAY_ADDRESS, or else this machine.",
         "--ray-address",
         metavar="ADDRESS",
-        help="With --ray: the cluster; by default RAY_ADDRESS, or else this machine.",
     ),
 ]
 
@@ -129,7 +127,7 @@ def parameter(opt: Declared) -> inspect.Parameter:
         kind, default = str, None
     if option.repeated:
         kind, default = list[str], None
-    info = Flag(*option.flags, help=option.help, metavar=option.metavar)
+    info = Flag(option.help, *option.flags, metavar=option.metavar)
     return inspect.Parameter(
         opt.name,
         inspect.Parameter.KEYWORD_ONLY,

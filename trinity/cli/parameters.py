@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 
 class Flag:
-    """An option: its flags and, after "/", those that switch it off."""
+    """An option: its flags and, after "/", those that switch it off.
+
+    If no flag is given, it is the parameter's name, with "-" instead of "_".
+    """
 
     def __init__(
         self,
-        *flags: str,
         help: str,
+        *flags: str,
         metavar: str | None = None,
         min: int | None = None,
         max: int | None = None,
         show_default: bool = True,
     ) -> None:
-        self.flags = flags
         self.help = help
+        self.flags = flags
         self.metavar = metavar
-        self.min = min
-        self.max = max
+        self.min, self.max = min, max
         self.show_default = show_default
+
+    def of(self, name: str) -> Flag:
+        """The flag of the parameter of this name."""
+        if self.flags:
+            return self
+        found = copy(self)
+        found.flags = (f"--{name.replace('_', '-')}",)
+        return found
 
 
 class Argument:
     """A word without a flag; a list takes all that are left."""
 
-    def __init__(self, *, help: str, metavar: str | None = None, show_default: bool = True) -> None:
+    def __init__(self, help: str, *, metavar: str | None = None, show_default: bool = True) -> None:
         self.help = help
         self.metavar = metavar
         self.show_default = show_default
@@ -84,6 +95,8 @@ def parameters_of(command: Callable[..., None]) -> Iterator[Parameter]:
         many = get_origin(kind) is list
         if many:
             (kind,) = get_args(kind)
+        if isinstance(declared, Flag):
+            declared = declared.of(own.name)
         required = own.default is inspect.Parameter.empty
         yield Parameter(own.name, kind, many, None if required else own.default, required, declared)
 

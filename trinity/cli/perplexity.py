@@ -28,9 +28,7 @@ LINES = 10  # lines of progress on an output that is not a terminal
 def perplexity(
     model: options.ModelOrDemo = None,
     file: options.TextFile = None,
-    ctx: Annotated[
-        int, Flag("--ctx", "-c", "--ctx-size", min=4, help="Tokens of a window.")
-    ] = WINDOW,
+    ctx: Annotated[int, Flag("Tokens of a window.", "--ctx", "-c", "--ctx-size", min=4)] = WINDOW,
     *,
     loading: options.Given,
     as_json: options.Json = False,

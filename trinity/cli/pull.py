@@ -15,8 +15,7 @@ def pull(
     name: Annotated[
         str,
         Argument(
-            metavar="NAME",
-            help=("USER/REPO[@REVISION][:FILE-OR-QUANT], optionally with the prefix hf:."),
+            "USER/REPO[@REVISION][:FILE-OR-QUANT], optionally with the prefix hf:.", metavar="NAME"
         ),
     ],
 ) -> None:

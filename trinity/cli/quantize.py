@@ -25,44 +25,32 @@ TYPES = (
 
 @options.takes(loading=options.only(options.LOADING, "threads"))
 def quantize(
-    source: Annotated[str, Argument(metavar="IN", help=f"{options.MODEL_HELP}.")],
-    out: Annotated[str, Argument(metavar="OUT", help="The GGUF file to write.")],
-    type: Annotated[str, Argument(metavar="TYPE", help=f"{TYPES}.")],
+    source: Annotated[str, Argument(f"{options.MODEL_HELP}.", metavar="IN")],
+    out: Annotated[str, Argument("The GGUF file to write.", metavar="OUT")],
+    type: Annotated[str, Argument(f"{TYPES}.", metavar="TYPE")],
     token_embedding_type: Annotated[
-        str | None,
-        Flag("--token-embedding-type", metavar="TYPE", help="Type of token_embd.weight."),
+        str | None, Flag("Type of token_embd.weight.", metavar="TYPE")
     ] = None,
     output_tensor_type: Annotated[
-        str | None, Flag("--output-tensor-type", metavar="TYPE", help="Type of output.weight.")
+        str | None, Flag("Type of output.weight.", metavar="TYPE")
     ] = None,
     tensor_type: Annotated[
         list[str] | None,
         Flag(
-            "--tensor-type",
+            "Type of tensors whose names match this regular expression; may be repeated, the "
+            "first match counts.",
             metavar="PATTERN=TYPE",
-            help=(
-                "Type of tensors whose names match this regular expression; may be repeated, the "
-                "first match counts."
-            ),
         ),
     ] = None,
-    pure: Annotated[
-        bool, Flag("--pure", help="Use one type for all matrices instead of a mix.")
-    ] = False,
+    pure: Annotated[bool, Flag("Use one type for all matrices instead of a mix.")] = False,
     imatrix: Annotated[
-        str | None, Flag("--imatrix", metavar="FILE", help="An importance matrix of this model.")
+        str | None, Flag("An importance matrix of this model.", metavar="FILE")
     ] = None,
     allow_requantize: Annotated[
-        bool,
-        Flag(
-            "--allow-requantize",
-            help=("Requantize weights that are quantized already; it loses quality."),
-        ),
+        bool, Flag("Requantize weights that are quantized already; it loses quality.")
     ] = False,
     force: options.Force = False,
-    dry_run: Annotated[
-        bool, Flag("--dry-run", help="Only show the type that each tensor would get.")
-    ] = False,
+    dry_run: Annotated[bool, Flag("Only show the type that each tensor would get.")] = False,
     *,
     loading: options.Given,
 ) -> None:

@@ -15,11 +15,11 @@ from trinity.errors import about
 
 @options.takes(loading=options.LOADING)
 def rank(
-    model: Annotated[str, Flag("--model", "-m", metavar="MODEL", help=f"{options.MODEL_HELP}.")],
-    query: Annotated[str, Argument(help="The query.")],
+    model: Annotated[str, Flag(f"{options.MODEL_HELP}.", "--model", "-m", metavar="MODEL")],
+    query: Annotated[str, Argument("The query.")],
     texts: Texts = None,
     file: TextFile = None,
-    top: Annotated[int | None, Flag("--top", min=1, help="Print at most this many texts.")] = None,
+    top: Annotated[int | None, Flag("Print at most this many texts.", min=1)] = None,
     *,
     loading: options.Given,
     as_json: options.Json = False,

@@ -21,32 +21,27 @@ MOST_BANDWIDTH = 1e6  # in GB/s
 
 def recommend(
     model: Annotated[
-        str | None, Argument(metavar="MODEL", help=f"{options.MODEL_HELP}; of any type.")
+        str | None, Argument(f"{options.MODEL_HELP}; of any type.", metavar="MODEL")
     ] = None,
     params: Annotated[
-        str | None,
-        Flag("--params", help="Instead of a model: its number of parameters, such as 7B."),
+        str | None, Flag("Instead of a model: its number of parameters, such as 7B.")
     ] = None,
     ram: Annotated[
         str | None,
         Flag(
-            "--ram",
+            "The machine's memory, such as 16GB; a part is reserved for the system and other "
+            "programs. By default, the free memory.",
             metavar="SIZE",
-            help=(
-                "The machine's memory, such as 16GB; a part is reserved for the system and other "
-                "programs. By default, the free memory."
-            ),
         ),
     ] = None,
     purpose: Annotated[
-        str, Flag("--for", help="What matters most: quality, balanced or speed.")
+        str, Flag("What matters most: quality, balanced or speed.", "--for")
     ] = "balanced",
     context: Annotated[
-        int | None,
-        Flag("--ctx", "-c", "--ctx-size", min=1, help="Tokens of context; default 4096."),
+        int | None, Flag("Tokens of context; default 4096.", "--ctx", "-c", "--ctx-size", min=1)
     ] = None,
     bandwidth: Annotated[
-        float | None, Flag("--bandwidth", help="Memory bandwidth in GB/s; measured if not given.")
+        float | None, Flag("Memory bandwidth in GB/s; measured if not given.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

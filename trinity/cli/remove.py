@@ -14,10 +14,10 @@ from trinity.errors import InputError
 def remove(
     names: Annotated[
         list[str] | None,
-        Argument(metavar="NAME", help="Paths or names of quantized models, as `list` shows them."),
+        Argument("Paths or names of quantized models, as `list` shows them.", metavar="NAME"),
     ] = None,
-    every: Annotated[bool, Flag("--all", help="Remove all of them.")] = False,
-    yes: Annotated[bool, Flag("--yes", "-y", help="Do not ask.")] = False,
+    every: Annotated[bool, Flag("Remove all of them.", "--all")] = False,
+    yes: Annotated[bool, Flag("Do not ask.", "--yes", "-y")] = False,
 ) -> None:
     """Remove the weights that --quantize has cached; it recreates them when needed."""
     from trinity.tools.amounts import size_text

@@ -15,7 +15,7 @@ from trinity.errors import InputError, about
 
 def schema(
     file: Annotated[
-        str, Argument(metavar="SCHEMA", help="JSON text, or a file; - reads standard input.")
+        str, Argument("JSON text, or a file; - reads standard input.", metavar="SCHEMA")
     ],
     as_json: options.Json = False,
 ) -> None:

@@ -14,10 +14,7 @@ from trinity.cli.terminal import put
 def selftest(
     isa: Annotated[
         list[str] | None,
-        Flag(
-            "--isa",
-            help=("Test only this level; may be repeated. By default, all levels of this CPU."),
-        ),
+        Flag("Test only this level; may be repeated. By default, all levels of this CPU."),
     ] = None,
 ) -> None:
     """Check every kernel of every instruction-set level of this CPU; exit code 1 on a failure."""

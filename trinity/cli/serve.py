@@ -75,30 +75,25 @@ def serve(
     model: Annotated[
         list[str] | None,
         Flag(
+            f"{options.MODEL_HELP}; may be several: all but the first are loaded when they "
+            "are requested. If not given, the models of huggingface_hub's cache and of "
+            "Ollama's stores, or the demo chat model.",
             "--model",
             "-m",
             metavar="[NAME=]MODEL",
-            help=(
-                f"{options.MODEL_HELP}; may be several: all but the first are loaded when they "
-                "are requested. If not given, the models of huggingface_hub's cache and of "
-                "Ollama's stores, or the demo chat model."
-            ),
         ),
     ] = None,
     models_dir: Annotated[
         str | None,
         Flag(
-            "--models-dir",
-            metavar="FOLDER",
-            help="Serve the models of this folder, each loaded when it is requested.",
+            "Serve the models of this folder, each loaded when it is requested.", metavar="FOLDER"
         ),
     ] = None,
     models_preset: Annotated[
         str | None,
         Flag(
-            "--models-preset",
+            "INI file with a section of options for each model, as llama.cpp's server has.",
             metavar="FILE",
-            help="INI file with a section of options for each model, as llama.cpp's server has.",
         ),
     ] = None,
     ray: options.OnRay = False,

@@ -8,10 +8,10 @@ from trinity.cli.parameters import Argument, BadParameter, Flag
 from trinity.cli.prompts import from_argument, given_text
 
 Texts = Annotated[
-    list[str] | None, Argument(help="The texts; the lines of standard input if none is given.")
+    list[str] | None, Argument("The texts; the lines of standard input if none is given.")
 ]
 TextFile = Annotated[
-    str | None, Flag("--file", "-f", metavar="FILE", help="Read a text from each line of a file.")
+    str | None, Flag("Read a text from each line of a file.", "--file", "-f", metavar="FILE")
 ]
 
 

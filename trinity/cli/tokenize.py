@@ -15,15 +15,15 @@ from trinity.cli.terminal import json_line, put, say
 def tokenize(
     model: options.ModelOrDemo = None,
     text: Annotated[
-        str | None, Argument(help="The text; standard input if it is - or not given.")
+        str | None, Argument("The text; standard input if it is - or not given.")
     ] = None,
     flagged: Annotated[
-        str | None, Flag("--prompt", "-p", metavar="TEXT", help="The text, as an option.")
+        str | None, Flag("The text, as an option.", "--prompt", "-p", metavar="TEXT")
     ] = None,
     file: Annotated[
-        str | None, Flag("--file", "-f", metavar="FILE", help="Read the text from a file.")
+        str | None, Flag("Read the text from a file.", "--file", "-f", metavar="FILE")
     ] = None,
-    only_ids: Annotated[bool, Flag("--ids", help="Print only the ids, in one line.")] = False,
+    only_ids: Annotated[bool, Flag("Print only the ids, in one line.", "--ids")] = False,
     as_json: options.Json = False,
     *,
     reading: options.Given,

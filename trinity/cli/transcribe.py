@@ -31,24 +31,23 @@ def transcribe(
     audio: Annotated[
         str,
         Argument(
-            metavar="AUDIO",
-            help="A WAV file; FLAC, Ogg and MP3 with soundfile, M4A and WebM with av.",
+            "A WAV file; FLAC, Ogg and MP3 with soundfile, M4A and WebM with av.", metavar="AUDIO"
         ),
     ],
     model: Annotated[
         str,
         Flag(
+            "A Whisper model: a GGUF file, a Hugging Face directory, or hf:USER/REPO.",
             "--model",
             "-m",
             metavar="MODEL",
-            help="A Whisper model: a GGUF file, a Hugging Face directory, or hf:USER/REPO.",
         ),
     ],
     *,
     speech: options.Given,
     as_json: options.Json = False,
-    srt: Annotated[bool, Flag("--srt", help="Print subtitles as SubRip.")] = False,
-    vtt: Annotated[bool, Flag("--vtt", help="Print subtitles as WebVTT.")] = False,
+    srt: Annotated[bool, Flag("Print subtitles as SubRip.")] = False,
+    vtt: Annotated[bool, Flag("Print subtitles as WebVTT.")] = False,
     loading: options.Given,
 ) -> None:
     """Transcribe an audio file with a Whisper model.

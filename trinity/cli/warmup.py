@@ -15,10 +15,10 @@ def warmup(
     model: Annotated[
         str | None,
         Flag(
+            f"{options.MODEL_HELP}; compile only what it needs, which is faster.",
             "--model",
             "-m",
             metavar="MODEL",
-            help=f"{options.MODEL_HELP}; compile only what it needs, which is faster.",
         ),
     ] = None,
     *,

@@ -64,8 +64,6 @@ class ImageFamily:
         "fitted",
         "sliced",
     ]
-    # The texts of an image in a prompt: before, between and after the rows of its squares.
-    texts: Callable[[Squares], list[str]]
     # The weights of the projector's products, with GELU between them.
     projector: tuple[str, ...]
     # Beginnings of the tensors' names in the class, of which a checkpoint has some.
@@ -76,13 +74,16 @@ class ImageFamily:
     layer: Mapping[str, str]
     # The beginning of a layer's names in the class.
     layers: str
-    # The number of neighbours along a side that are joined, from config.json.
-    merge: Callable[[Values], int]
     # The image processor's settings.
     settings: Callable[[Values], ImageSettings]
     # The values of GGUF files without a key.
-    usual_merge: int | None
     usual_settings: ImageSettings
+    # The number of neighbours along a side that are joined, from config.json; and that of GGUF
+    # files without a key, None: they must have it.
+    merge: Callable[[Values], int] = lambda config: 1
+    usual_merge: int | None = 1
+    # The texts of an image in a prompt: before, between and after the rows of its squares.
+    texts: Callable[[Squares], list[str]] = lambda squares: ["", ""]
     # The text between an image and the parts of a message around it if a chat template reads only
     # text.
     joint: str = ""

@@ -19,7 +19,7 @@ from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily, Joined, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
+from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerWeights
 
@@ -100,11 +100,7 @@ GEMMA3 = ImageFamily(
     texts=_texts,
     projector=("mm.input_projection",),
     joined=_joined,
-    prefixes=tuple(
-        f"{model}{tower}"
-        for model in ("model.", "")
-        for tower in ("vision_tower.vision_model.", "vision_tower.", "")
-    ),
+    prefixes=SIGLIP_PREFIXES,
     ends={
         **SIGLIP_ENDS,
         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm",

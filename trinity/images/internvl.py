@@ -177,9 +177,7 @@ INTERNVL_CHAT = replace(
     ends={
         "v.patch_embd": "embeddings.patch_embedding",
         "v.position_embd": "embeddings.position_embedding",
-        "mm.model.mlp.0": "mlp1.0",
-        "mm.model.mlp.1": "mlp1.1",
-        "mm.model.mlp.3": "mlp1.3",
+        **{f"mm.model.mlp.{place}": f"mlp1.{place}" for place in (0, 1, 3)},
     },
     layer={
         "ln1": "norm1",

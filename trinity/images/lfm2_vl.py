@@ -14,7 +14,7 @@ from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
+from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import pixel_limits
 from trinity.images.tower_weights import PATCHES, channels_first
 
@@ -75,11 +75,7 @@ LFM2_VL = ImageFamily(
     texts=_texts,
     projector=("mm.1", "mm.2"),
     projector_norm=_NORM,
-    prefixes=tuple(
-        f"{model}{tower}"
-        for model in ("model.", "")
-        for tower in ("vision_tower.vision_model.", "vision_tower.", "")
-    ),
+    prefixes=SIGLIP_PREFIXES,
     ends={
         **SIGLIP_ENDS,
         "mm.1": "multi_modal_projector.linear_1",

@@ -24,7 +24,7 @@ from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
+from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import TowerConfig
 
 _BICUBIC = 3
@@ -185,14 +185,9 @@ LLAVA = ImageFamily(
     class_names=("LlavaForConditionalGeneration",),
     mark="<image>",
     cut="anyres",
-    texts=lambda squares: ["", ""],
     order=_order,
     projector=("mm.0", "mm.2"),
-    prefixes=tuple(
-        f"{model}{tower}"
-        for model in ("model.", "")
-        for tower in ("vision_tower.vision_model.", "vision_tower.", "")
-    ),
+    prefixes=SIGLIP_PREFIXES,
     ends={
         **{name: own for name, own in SIGLIP_ENDS.items() if name != "v.post_ln"},
         "mm.0": "multi_modal_projector.linear_1",
@@ -206,9 +201,7 @@ LLAVA = ImageFamily(
     },
     layer=SIGLIP_LAYER,
     layers=SIGLIP_LAYERS,
-    merge=lambda config: 1,
     settings=_settings,
-    usual_merge=1,
     usual_settings=ImageSettings(
         tile=336, longest_edge=336, splits=True, resample=_BICUBIC, shortest_edge=336
     ),

@@ -144,12 +144,12 @@ MINICPMV = ImageFamily(
     prefixes=("vpm.", ""),
     ends={
         **SIGLIP_ENDS,
+        **{
+            f"resampler.{name}": f"resampler.{name}"
+            for name in ("ln_q", "ln_kv", "ln_post", "proj")
+        },
         "resampler.kv": "resampler.kv_proj",
         "resampler.attn.out": "resampler.attn.out_proj",
-        "resampler.ln_q": "resampler.ln_q",
-        "resampler.ln_kv": "resampler.ln_kv",
-        "resampler.ln_post": "resampler.ln_post",
-        "resampler.proj": "resampler.proj",
     },
     optional={
         name: name
@@ -157,9 +157,7 @@ MINICPMV = ImageFamily(
     },
     layer=SIGLIP_LAYER,
     layers=SIGLIP_LAYERS,
-    merge=lambda config: 1,
     settings=_settings,
-    usual_merge=1,
     usual_settings=ImageSettings(
         tile=448, longest_edge=448, splits=True, resample=_BICUBIC, unit=14, most_tiles=9,
         numbers=True,

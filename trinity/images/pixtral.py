@@ -132,7 +132,6 @@ PIXTRAL = ImageFamily(
     merge=lambda values: values.size("spatial_merge_size", "num_layers", 2),
     merge_key="spatial_merge_size",
     settings=_settings,
-    usual_merge=1,
     usual_settings=ImageSettings(tile=0, longest_edge=1024, splits=False, resample=_BICUBIC),
     vision=_vision,
     of_class=_of_class,

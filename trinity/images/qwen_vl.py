@@ -134,7 +134,6 @@ QWEN3VL = ImageFamily(
     mark="<|image_pad|>",
     around=("<|vision_start|>", "<|vision_end|>"),
     cut="rectangle",
-    texts=lambda squares: ["", ""],
     projector=("mm.0", "mm.2"),
     prefixes=("model.visual.", "visual."),
     ends={

@@ -1,5 +1,11 @@
 """Names of SigLIP's tensors, in GGUF and in transformers' class."""
 
+# Beginnings of the names in classes whose tower is ``vision_tower``, of older releases too.
+SIGLIP_PREFIXES = tuple(
+    f"{model}{tower}"
+    for model in ("model.", "")
+    for tower in ("vision_tower.vision_model.", "vision_tower.", "")
+)
 SIGLIP_ENDS = {
     "v.patch_embd": "embeddings.patch_embedding",
     "v.position_embd": "embeddings.position_embedding",

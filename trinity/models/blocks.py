@@ -7,19 +7,8 @@ from typing import Literal
 
 from trinity.config import ModelConfig
 from trinity.errors import ConfigError
+from trinity.models import operations as op
 from trinity.models.architecture import DRAFT_STATE, DRAFT_TOKEN, Has
-from trinity.models.operations import (
-    Attention,
-    Copy,
-    Gated,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-    Rope,
-    Rotation,
-    Temperature,
-)
 
 Form = Literal["gate and up", "fused", "up"]  # of the first matrices of a feed-forward
 
@@ -43,7 +32,7 @@ def cache_of(config: ModelConfig, index: int, period: int) -> int | None:
     return alike[-1]
 
 
-def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
+def rotation_of(config: ModelConfig, window: int = 0) -> op.Rotation:
     """The rotation of the configuration, with llama 3's frequency factors if the file has them.
 
     longrope has two sets of factors. Layers with a ``window`` may have their own base.
@@ -52,32 +41,32 @@ def rotation_of(config: ModelConfig, window: int = 0) -> Rotation:
     names = "rope_freqs.weight", ""
     if config.rope_scaling.type == "longrope":
         names = "rope_factors_short.weight", "rope_factors_long.weight"
-    return Rotation(theta, config.rope_dim, config.rope_scaling, *names)
+    return op.Rotation(theta, config.rope_dim, config.rope_scaling, *names)
 
 
 def norm(
     config: ModelConfig, x: str, weight: str, out: str, *, add: bool = False,
     kind: Literal["rms", "layer"] = "rms",
-) -> Norm:  # fmt: skip
+) -> op.Norm:  # fmt: skip
     """A norm of rows of ``hidden_size``."""
-    return Norm(x, weight, out, config.hidden_size, add=add, kind=kind)
+    return op.Norm(x, weight, out, config.hidden_size, add=add, kind=kind)
 
 
-def drafting_pair(config: ModelConfig) -> list[Operation]:
+def drafting_pair(config: ModelConfig) -> list[op.Operation]:
     """For a drafting layer: a token's embedding and the state before it as one row."""
     width = config.hidden_size
     return [
         norm(config, DRAFT_TOKEN, "nextn.enorm", DRAFT_TOKEN),
         norm(config, DRAFT_STATE, "nextn.hnorm", DRAFT_STATE),
-        Copy(DRAFT_TOKEN, "draft_pair", 1, width, width, width),
-        Copy(DRAFT_STATE, "draft_pair", 1, width, width, width, out_first=width),
-        Linear("draft_pair", 2 * width, (Product("nextn.eh_proj", "x", width),)),
+        op.Copy(DRAFT_TOKEN, "draft_pair", 1, width, width, width),
+        op.Copy(DRAFT_STATE, "draft_pair", 1, width, width, width, out_first=width),
+        op.Linear("draft_pair", 2 * width, (op.Product("nextn.eh_proj", "x", width),)),
     ]
 
 
 def projections(
     config: ModelConfig, has: Has, x: str = "h", *, head_norms: bool | None = None
-) -> list[Operation]:
+) -> list[op.Operation]:
     """Project x to q, k and v, with one weight each or one fused weight.
 
     ``head_norms``: whether each head of q and k is normalized; None: if the file has the weights.
@@ -86,46 +75,46 @@ def projections(
     query, keys = heads * config.head_dim, kv_heads * config.head_dim
     values = kv_heads * (config.value_dim or config.head_dim)
     products = (
-        Product("attn_q", "q", query),
-        Product("attn_k", "k", keys),
-        Product("attn_v", "v", values),
+        op.Product("attn_q", "q", query),
+        op.Product("attn_k", "k", keys),
+        op.Product("attn_v", "v", values),
     )
     if has("attn_qkv"):
         products = (
-            Product("attn_qkv", "q", query),
-            Product("attn_qkv", "k", keys, first=query),
-            Product("attn_qkv", "v", values, first=query + keys),
+            op.Product("attn_qkv", "q", query),
+            op.Product("attn_qkv", "k", keys, first=query),
+            op.Product("attn_qkv", "v", values, first=query + keys),
         )
-    operations: list[Operation] = [Linear(x, config.hidden_size, products)]
+    operations: list[op.Operation] = [op.Linear(x, config.hidden_size, products)]
     if head_norms or (head_norms is None and has("attn_q_norm")):
-        operations.append(Norm("q", "attn_q_norm", "q", config.head_dim, heads))
+        operations.append(op.Norm("q", "attn_q_norm", "q", config.head_dim, heads))
     if head_norms or (head_norms is None and has("attn_k_norm")):
-        operations.append(Norm("k", "attn_k_norm", "k", config.head_dim, kv_heads))
+        operations.append(op.Norm("k", "attn_k_norm", "k", config.head_dim, kv_heads))
     return operations
 
 
 def attention(
-    config: ModelConfig, rotation: Rotation | None, *, window: int = 0, scale: float = 0.0,
-    softcap: float = 0.0, sinks: str = "", temperature: Temperature | None = None,
+    config: ModelConfig, rotation: op.Rotation | None, *, window: int = 0, scale: float = 0.0,
+    softcap: float = 0.0, sinks: str = "", temperature: op.Temperature | None = None,
     both_ways: bool = False, reach: int | None = None,
-) -> list[Operation]:  # fmt: skip
+) -> list[op.Operation]:  # fmt: skip
     """Rotation and attention; ``scale`` 0 means 1 / sqrt(head_dim)."""
     sizes = config.num_heads, config.num_kv_heads, config.head_dim
     return [
-        Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),
-        Attention(
+        op.Rope(*sizes, rotation, value_dim=config.value_dim, temperature=temperature),
+        op.Attention(
             *sizes, scale or 1 / math.sqrt(config.head_dim), window, softcap, sinks,
             value_dim=config.value_dim, both_ways=both_ways, reach=reach,
         ),
     ]  # fmt: skip
 
 
-def plain_attention(config: ModelConfig) -> list[Operation]:
+def plain_attention(config: ModelConfig) -> list[op.Operation]:
     """The configuration's rotation, and attention over all positions."""
     return attention(config, rotation_of(config))
 
 
-def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) -> Rotation:
+def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) -> op.Rotation:
     """The rotation of the configuration; layers with a ``window`` have no scaling.
 
     They have the file's base and number of values for windowed layers, or ``theta``, or those of
@@ -134,10 +123,10 @@ def unscaled_in_windows(config: ModelConfig, window: int, theta: float = 0.0) ->
     if not window:
         return rotation_of(config)
     theta = config.rope_theta_swa or theta or config.rope_theta
-    return Rotation(theta, config.rope_dim_swa or config.rope_dim)
+    return op.Rotation(theta, config.rope_dim_swa or config.rope_dim)
 
 
-def windowed_attention(config: ModelConfig, index: int, period: int) -> list[Operation]:
+def windowed_attention(config: ModelConfig, index: int, period: int) -> list[op.Operation]:
     """Rotation and attention within the window.
 
     The last layer of each ``period`` has no window and does not rotate. All layers of a model
@@ -150,18 +139,18 @@ def windowed_attention(config: ModelConfig, index: int, period: int) -> list[Ope
 
 def attention_output(
     config: ModelConfig, out: str = "x", *, add: bool = True, scale: float = 1.0
-) -> Linear:
+) -> op.Linear:
     """Project a, times ``scale``, to the residual stream or another buffer."""
-    product = Product("attn_output", out, config.hidden_size)
+    product = op.Product("attn_output", out, config.hidden_size)
     width = config.num_heads * (config.value_dim or config.head_dim)
-    return Linear("a", width, (product,), add, scale)
+    return op.Linear("a", width, (product,), add, scale)
 
 
 def attention_branch(
-    config: ModelConfig, has: Has, attention: list[Operation] | None = None, *,
+    config: ModelConfig, has: Has, attention: list[op.Operation] | None = None, *,
     head_norms: bool | None = None, kind: Literal["rms", "layer"] = "rms",
     ffn_norm: str = "ffn_norm",
-) -> list[Operation]:  # fmt: skip
+) -> list[op.Operation]:  # fmt: skip
     """The first half of most layers: ``attention`` between norms; then h is the input of the rest.
 
     ``attention``: None for the usual one, over all positions. ``head_norms``: see ``projections``;
@@ -178,8 +167,8 @@ def attention_branch(
 
 
 def between_norms(
-    config: ModelConfig, attention: list[Operation], feed_forward: list[Operation]
-) -> list[Operation]:
+    config: ModelConfig, attention: list[op.Operation], feed_forward: list[op.Operation]
+) -> list[op.Operation]:
     """A layer with a norm before and after each branch; ``feed_forward`` stores its result in h."""
     return [
         norm(config, "x", "attn_norm", "h"),
@@ -192,7 +181,7 @@ def between_norms(
     ]
 
 
-def post_norm_layer(config: ModelConfig, attention: list[Operation]) -> list[Operation]:
+def post_norm_layer(config: ModelConfig, attention: list[op.Operation]) -> list[op.Operation]:
     """A layer with a norm only after each branch."""
     return [
         *attention,
@@ -203,28 +192,28 @@ def post_norm_layer(config: ModelConfig, attention: list[Operation]) -> list[Ope
     ]
 
 
-def attention_gate(config: ModelConfig) -> Linear:
+def attention_gate(config: ModelConfig) -> op.Linear:
     """Project h to the gate of attention, which has a value for each of its results."""
     width = config.num_heads * (config.value_dim or config.head_dim)
-    return Linear("h", config.hidden_size, (Product("attn_gate", "attn_gate", width),))
+    return op.Linear("h", config.hidden_size, (op.Product("attn_gate", "attn_gate", width),))
 
 
 def gated_attention_output(
     config: ModelConfig, out: str = "x", *, add: bool = True
-) -> list[Operation]:
+) -> list[op.Operation]:
     """Multiply a by the sigmoid of its gate, and project it."""
     width = config.num_heads * (config.value_dim or config.head_dim)
-    product = Product("attn_output", out, config.hidden_size)
+    product = op.Product("attn_output", out, config.hidden_size)
     return [
-        Gated("sigmoid", width, gate="attn_gate", up="a"),
-        Linear("attn_gate", width, (product,), add),
+        op.Gated("sigmoid", width, gate="attn_gate", up="a"),
+        op.Linear("attn_gate", width, (product,), add),
     ]
 
 
 def feed_forward(
     config: ModelConfig, activation: str, x: str = "h", *, form: Form = "gate and up",
     out: str = "x", scale: float = 1.0,
-) -> list[Operation]:  # fmt: skip
+) -> list[op.Operation]:  # fmt: skip
     """The feed-forward from x: its result times ``scale`` is added to x, or stored in ``out``."""
     return [
         *feed_forward_hidden(config, activation, x, form=form),
@@ -234,23 +223,23 @@ def feed_forward(
 
 def feed_forward_hidden(
     config: ModelConfig, activation: str, x: str = "h", *, form: Form = "gate and up"
-) -> list[Operation]:
+) -> list[op.Operation]:
     """gate = act(gate) * up, from x; "fused": one weight has the rows of both, the gate's first.
 
     "up": gate = act(up), without a gate.
     """
     size = config.intermediate_size
     products = {
-        "gate and up": (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size)),
-        "fused": (Product("ffn_up", "gate", size), Product("ffn_up", "up", size, first=size)),
-        "up": (Product("ffn_up", "gate", size),),
+        "gate and up": (op.Product("ffn_gate", "gate", size), op.Product("ffn_up", "up", size)),
+        "fused": (op.Product("ffn_up", "gate", size), op.Product("ffn_up", "up", size, first=size)),
+        "up": (op.Product("ffn_up", "gate", size),),
     }
-    gated = Gated(activation, size, up="") if form == "up" else Gated(activation, size)
-    return [Linear(x, config.hidden_size, products[form], scales_bias=True), gated]
+    gated = op.Gated(activation, size, up="") if form == "up" else op.Gated(activation, size)
+    return [op.Linear(x, config.hidden_size, products[form], scales_bias=True), gated]
 
 
-def feed_forward_output(config: ModelConfig, out: str = "x", *, scale: float = 1.0) -> Linear:
+def feed_forward_output(config: ModelConfig, out: str = "x", *, scale: float = 1.0) -> op.Linear:
     """Project gate, times ``scale``, and add it to the residual stream, or store it in ``out``."""
-    product = Product("ffn_down", out, config.hidden_size)
+    product = op.Product("ffn_down", out, config.hidden_size)
     add = out == "x"
-    return Linear("gate", config.intermediate_size, (product,), add, scale, scales_bias=True)
+    return op.Linear("gate", config.intermediate_size, (product,), add, scale, scales_bias=True)

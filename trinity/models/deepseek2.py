@@ -42,24 +42,13 @@ from trinity.formats.huggingface.stored import Stored, transposed
 from trinity.formats.huggingface.table import Table, TableRow, Tables, at, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
+from trinity.models import operations as op
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import (
-    Attention,
-    Copy,
-    HeadLinear,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-    Rope,
-    Rotation,
-    Temperature,
-)
 
 _LATENT_EPSILON = 1e-6  # the default of transformers' DeepseekV3RMSNorm
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def _layer(config: ModelConfig, index: int, has: Has) -> list[op.Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *attention(config, has, _rotation(config)),
@@ -68,35 +57,35 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-def attention(config: ModelConfig, has: Has, rotation: Rotation | None) -> list[Operation]:
+def attention(config: ModelConfig, has: Has, rotation: op.Rotation | None) -> list[op.Operation]:
     """Latent attention from h; its result is added to x."""
     if config.latent is None:
         raise TypeError(f"{config.architecture} has no latent attention in its configuration")
     return (expanded if has("attn_kv_b") else _absorbed)(config, config.latent, rotation)
 
 
-def _drafting(config: ModelConfig, has: Has) -> list[Operation]:
+def _drafting(config: ModelConfig, has: Has) -> list[op.Operation]:
     """Combine a pair into one row, then a layer like the last one."""
     return [*blocks.drafting_pair(config), *_layer(config, config.num_layers, has)]
 
 
 def _absorbed(
-    config: ModelConfig, latent: LatentConfig, rotation: Rotation | None
-) -> list[Operation]:
+    config: ModelConfig, latent: LatentConfig, rotation: op.Rotation | None
+) -> list[op.Operation]:
     """One key head: the latent values, followed by the rotated ones."""
     heads, rank, turned = config.num_heads, latent.kv_lora_rank, config.rope_dim
     plain, size = latent.key_dim - turned, rank + turned
     return [
-        *_queries(config, latent, "heads", Product("attn_kv_a_mqa", "k", size)),
-        Norm("k", "attn_kv_a_norm", "k", rank, eps=_LATENT_EPSILON),
-        HeadLinear("heads", "q", "attn_k_b", heads, rank, plain, latent.key_dim, size),
-        Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
-        Rope(
+        *_queries(config, latent, "heads", op.Product("attn_kv_a_mqa", "k", size)),
+        op.Norm("k", "attn_kv_a_norm", "k", rank, eps=_LATENT_EPSILON),
+        op.HeadLinear("heads", "q", "attn_k_b", heads, rank, plain, latent.key_dim, size),
+        op.Copy("heads", "q", heads, turned, latent.key_dim, size, x_first=plain, out_first=rank),
+        op.Rope(
             heads, 1, size, rotation, first=rank, value_dim=rank, value="k",
             temperature=_temperature(config),
         ),
-        Attention(heads, 1, size, _scale(config, latent), value_dim=rank),
-        HeadLinear(
+        op.Attention(heads, 1, size, _scale(config, latent), value_dim=rank),
+        op.HeadLinear(
             "a", "values", "attn_v_b", heads, latent.value_dim, rank, rank, latent.value_dim
         ),
         _output(config, "values", latent),
@@ -104,8 +93,8 @@ def _absorbed(
 
 
 def expanded(
-    config: ModelConfig, latent: LatentConfig, rotation: Rotation | None, *, scale: float = 1.0
-) -> list[Operation]:
+    config: ModelConfig, latent: LatentConfig, rotation: op.Rotation | None, *, scale: float = 1.0
+) -> list[op.Operation]:
     """Keys and values of every head; the rotated part of a key is the same in all heads.
 
     ``scale``: a factor of what is added to the residual stream.
@@ -115,44 +104,46 @@ def expanded(
     plain = size - turned
     both = plain + values
     return [
-        *_queries(config, latent, "q", Product("attn_kv_a_mqa", "latent", rank + turned)),
-        Norm("latent", "attn_kv_a_norm", "latent", rank, eps=_LATENT_EPSILON),
-        Linear("latent", rank, (Product("attn_kv_b", "heads", heads * both),)),
-        Copy("heads", "k", heads, plain, both, size),
-        Copy("latent", "k", heads, turned, 0, size, x_first=rank, out_first=plain),
-        Copy("heads", "v", heads, values, both, values, x_first=plain),
-        Rope(
+        *_queries(config, latent, "q", op.Product("attn_kv_a_mqa", "latent", rank + turned)),
+        op.Norm("latent", "attn_kv_a_norm", "latent", rank, eps=_LATENT_EPSILON),
+        op.Linear("latent", rank, (op.Product("attn_kv_b", "heads", heads * both),)),
+        op.Copy("heads", "k", heads, plain, both, size),
+        op.Copy("latent", "k", heads, turned, 0, size, x_first=rank, out_first=plain),
+        op.Copy("heads", "v", heads, values, both, values, x_first=plain),
+        op.Rope(
             heads, heads, size, rotation, first=plain, value_dim=values,
             temperature=_temperature(config),
         ),
-        Attention(heads, heads, size, _scale(config, latent), value_dim=values),
+        op.Attention(heads, heads, size, _scale(config, latent), value_dim=values),
         _output(config, "a", latent, scale),
     ]  # fmt: skip
 
 
-def _queries(config: ModelConfig, latent: LatentConfig, out: str, keys: Product) -> list[Operation]:
+def _queries(
+    config: ModelConfig, latent: LatentConfig, out: str, keys: op.Product
+) -> list[op.Operation]:
     """Project h to every head's query, in large models through fewer values, and to ``keys``."""
     size, rank = config.num_heads * latent.key_dim, latent.q_lora_rank
     if not rank:
-        return [Linear("h", config.hidden_size, (Product("attn_q", out, size), keys))]
+        return [op.Linear("h", config.hidden_size, (op.Product("attn_q", out, size), keys))]
     return [
-        Linear("h", config.hidden_size, (Product("attn_q_a", "q_latent", rank), keys)),
-        Norm("q_latent", "attn_q_a_norm", "q_latent", rank, eps=_LATENT_EPSILON),
-        Linear("q_latent", rank, (Product("attn_q_b", out, size),)),
+        op.Linear("h", config.hidden_size, (op.Product("attn_q_a", "q_latent", rank), keys)),
+        op.Norm("q_latent", "attn_q_a_norm", "q_latent", rank, eps=_LATENT_EPSILON),
+        op.Linear("q_latent", rank, (op.Product("attn_q_b", out, size),)),
     ]
 
 
-def _output(config: ModelConfig, x: str, latent: LatentConfig, scale: float = 1.0) -> Linear:
-    product = Product("attn_output", "x", config.hidden_size)
-    return Linear(x, config.num_heads * latent.value_dim, (product,), add=True, scale=scale)
+def _output(config: ModelConfig, x: str, latent: LatentConfig, scale: float = 1.0) -> op.Linear:
+    product = op.Product("attn_output", "x", config.hidden_size)
+    return op.Linear(x, config.num_heads * latent.value_dim, (product,), add=True, scale=scale)
 
 
-def _temperature(config: ModelConfig) -> Temperature | None:
+def _temperature(config: ModelConfig) -> op.Temperature | None:
     """The growth of queries with their position; None: the file has none."""
     if not config.temperature_scale:
         return None
     length = config.temperature_length or config.rope_scaling.original_context_length
-    return Temperature(config.temperature_scale, length or config.context_length)
+    return op.Temperature(config.temperature_scale, length or config.context_length)
 
 
 def _multiplier(config: ModelConfig) -> float:
@@ -160,7 +151,7 @@ def _multiplier(config: ModelConfig) -> float:
     return config.rope_scaling.yarn_log_multiplier / 0.1
 
 
-def _rotation(config: ModelConfig) -> Rotation:
+def _rotation(config: ModelConfig) -> op.Rotation:
     rotation = blocks.rotation_of(config)
     if not config.rope_scaling.yarn_log_multiplier:
         return rotation

@@ -26,22 +26,10 @@ from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.values import Values
 from trinity.formats.tensor_names import complete
 from trinity.models import blocks, gemma4, layer_inputs
+from trinity.models import operations as op
 from trinity.models.activation_operations import GaussianTop, Softcap
 from trinity.models.altup_operations import STREAMS, AltUpCorrect, AltUpPredict, MatchMagnitude
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import (
-    Add,
-    Attention,
-    Copy,
-    Gated,
-    HeadLinear,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-    Rope,
-    Rotation,
-)
 
 _PERIOD = 5
 _LAUREL_RANK = 64
@@ -49,17 +37,17 @@ _LOCAL_THETA = 10_000.0
 _SPARSE_LAYERS, _SPARSITY = 10, 0.95  # of files that do not say
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def _layer(config: ModelConfig, index: int, has: Has) -> list[op.Operation]:
     hidden = config.hidden_size
     return [
         *_coefficients(config, "streams", "altup_predict_coef", STREAMS**2),
         AltUpPredict("streams", "coefs", hidden),
-        Copy("streams", "x", 1, hidden, hidden, hidden),
+        op.Copy("streams", "x", 1, hidden, hidden, hidden),
         blocks.norm(config, "x", "attn_norm", "h"),
         *_laurel(config),
         *_attention(config, index),
         blocks.norm(config, "branch", "post_attention_norm", "x", add=True),
-        Add("h", "x", hidden, math.sqrt(0.5)),
+        op.Add("h", "x", hidden, math.sqrt(0.5)),
         blocks.norm(config, "x", "ffn_norm", "h"),
         *_feed_forward(config, index),
         blocks.norm(config, "h", "post_ffw_norm", "x", add=True),
@@ -67,65 +55,68 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         AltUpCorrect("streams", "coefs", "x", "altup_correct_scale", "h", hidden),
         *layer_inputs.projected(config, index, "h"),
         blocks.norm(config, "h", "post_norm", "h"),
-        Add("h", "streams", hidden, out_first=hidden, groups=STREAMS - 1),
+        op.Add("h", "streams", hidden, out_first=hidden, groups=STREAMS - 1),
     ]
 
 
-def _coefficients(config: ModelConfig, x: str, weight: str, count: int) -> list[Operation]:
+def _coefficients(config: ModelConfig, x: str, weight: str, count: int) -> list[op.Operation]:
     """Coefficients of streams, from the stream x."""
     hidden = config.hidden_size
     return [
-        Norm(x, "altup_router_norm", "h", hidden, factor=1 / hidden),
-        Linear("h", hidden, (Product("altup_router", "modalities", STREAMS),)),
+        op.Norm(x, "altup_router_norm", "h", hidden, factor=1 / hidden),
+        op.Linear("h", hidden, (op.Product("altup_router", "modalities", STREAMS),)),
         Softcap("modalities", STREAMS),
-        Linear("modalities", STREAMS, (Product(weight, "coefs", count),)),
+        op.Linear("modalities", STREAMS, (op.Product(weight, "coefs", count),)),
     ]
 
 
-def _laurel(config: ModelConfig) -> list[Operation]:
+def _laurel(config: ModelConfig) -> list[op.Operation]:
     """Add Laurel's branch to x, except its input h, which is added after the attention."""
     return [
-        Linear("h", config.hidden_size, (Product("laurel_l", "laurel", _LAUREL_RANK),)),
-        Linear("laurel", _LAUREL_RANK, (Product("laurel_r", "branch", config.hidden_size),)),
+        op.Linear("h", config.hidden_size, (op.Product("laurel_l", "laurel", _LAUREL_RANK),)),
+        op.Linear("laurel", _LAUREL_RANK, (op.Product("laurel_r", "branch", config.hidden_size),)),
         blocks.norm(config, "branch", "laurel_post_norm", "x", add=True),
     ]
 
 
-def _attention(config: ModelConfig, index: int) -> list[Operation]:
+def _attention(config: ModelConfig, index: int) -> list[op.Operation]:
     heads, kv_heads, size = config.num_heads, config.num_kv_heads, config.head_dim
     window = config.window_of(index, _PERIOD)
     rotation = blocks.rotation_of(config)
     if window:
-        rotation = Rotation(config.rope_theta_swa or _LOCAL_THETA, config.rope_dim)
+        rotation = op.Rotation(config.rope_theta_swa or _LOCAL_THETA, config.rope_dim)
     source = blocks.cache_of(config, index, _PERIOD)
-    products = [Product("attn_q", "q", heads * size)]
-    norms = [Norm("q", "attn_q_norm", "q", size, heads)]
+    products = [op.Product("attn_q", "q", heads * size)]
+    norms = [op.Norm("q", "attn_q_norm", "q", size, heads)]
     if source is None:
-        products += [Product(f"attn_{part}", part, kv_heads * size) for part in "kv"]
-        norms += [Norm("k", "attn_k_norm", "k", size, kv_heads), Norm("v", "", "v", size, kv_heads)]
+        products += [op.Product(f"attn_{part}", part, kv_heads * size) for part in "kv"]
+        norms += [
+            op.Norm("k", "attn_k_norm", "k", size, kv_heads),
+            op.Norm("v", "", "v", size, kv_heads),
+        ]
     return [
-        Linear("h", config.hidden_size, tuple(products)),
+        op.Linear("h", config.hidden_size, tuple(products)),
         *norms,
-        Rope(heads, kv_heads, size, rotation, stores=source is None),
-        Attention(heads, kv_heads, size, 1.0, window, cache_of=source),
-        Linear("a", heads * size, (Product("attn_output", "branch", config.hidden_size),)),
+        op.Rope(heads, kv_heads, size, rotation, stores=source is None),
+        op.Attention(heads, kv_heads, size, 1.0, window, cache_of=source),
+        op.Linear("a", heads * size, (op.Product("attn_output", "branch", config.hidden_size),)),
     ]
 
 
-def _feed_forward(config: ModelConfig, index: int) -> list[Operation]:
+def _feed_forward(config: ModelConfig, index: int) -> list[op.Operation]:
     size = config.intermediate_size_of(index)
-    products = Product("ffn_gate", "gate", size), Product("ffn_up", "up", size)
+    products = op.Product("ffn_gate", "gate", size), op.Product("ffn_up", "up", size)
     scales = config.sparsity_scale
     if not scales:
         sparse = min(_SPARSE_LAYERS, config.num_layers)
         scales = (_scale(_SPARSITY),) * sparse + (-math.inf,) * (config.num_layers - sparse)
     top = [] if scales[index] == -math.inf else [GaussianTop("gate", size, scales[index])]
-    down = Product("ffn_down", "h", config.hidden_size)
+    down = op.Product("ffn_down", "h", config.hidden_size)
     return [
-        Linear("h", config.hidden_size, products, scales_bias=True),
+        op.Linear("h", config.hidden_size, products, scales_bias=True),
         *top,
-        Gated("gelu", size),
-        Linear("gate", size, (down,), scales_bias=True),
+        op.Gated("gelu", size),
+        op.Linear("gate", size, (down,), scales_bias=True),
     ]
 
 
@@ -134,28 +125,30 @@ def _scale(sparsity: float) -> float:
     return NormalDist().inv_cdf(float(np.float32(sparsity))) if sparsity > 0 else -math.inf
 
 
-def _prologue(config: ModelConfig) -> list[Operation]:
+def _prologue(config: ModelConfig) -> list[op.Operation]:
     hidden, others = config.hidden_size, STREAMS - 1
     return [
         *layer_inputs.prologue(config),
-        HeadLinear("x", "others", "altup_proj", others, hidden, hidden, 0, hidden),
+        op.HeadLinear("x", "others", "altup_proj", others, hidden, hidden, 0, hidden),
         MatchMagnitude("others", "x", hidden, others),
-        Copy("x", "streams", 1, hidden, hidden, hidden),
-        Copy("others", "streams", others, hidden, hidden, hidden, out_first=hidden),
+        op.Copy("x", "streams", 1, hidden, hidden, hidden),
+        op.Copy("others", "streams", others, hidden, hidden, hidden, out_first=hidden),
     ]
 
 
-def _epilogue(config: ModelConfig) -> list[Operation]:
+def _epilogue(config: ModelConfig) -> list[op.Operation]:
     """The mean of the first stream and the projections of the others."""
     hidden, others = config.hidden_size, STREAMS - 1
-    sums = [Add("merged", "x", hidden, x_first=hidden * other) for other in range(others)]
+    sums = [op.Add("merged", "x", hidden, x_first=hidden * other) for other in range(others)]
     return [
-        Copy("streams", "x", 1, hidden, hidden, hidden),
-        Copy("streams", "others", others, hidden, hidden, hidden, x_first=hidden),
-        HeadLinear("others", "merged", "altup_unembd_proj", others, hidden, hidden, hidden, hidden),
+        op.Copy("streams", "x", 1, hidden, hidden, hidden),
+        op.Copy("streams", "others", others, hidden, hidden, hidden, x_first=hidden),
+        op.HeadLinear(
+            "others", "merged", "altup_unembd_proj", others, hidden, hidden, hidden, hidden
+        ),
         MatchMagnitude("merged", "x", hidden, others),
         *sums[:-1],
-        Add("merged", "x", hidden, 1 / STREAMS, x_first=hidden * (others - 1)),
+        op.Add("merged", "x", hidden, 1 / STREAMS, x_first=hidden * (others - 1)),
     ]
 
 

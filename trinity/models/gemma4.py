@@ -28,22 +28,11 @@ from trinity.formats.huggingface.keys import windowed_layers
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.values import Values, shown
 from trinity.models import blocks, expert_blocks, layer_inputs
+from trinity.models import operations as op
 from trinity.models.architecture import Architecture, Has
-from trinity.models.operations import (
-    Attention,
-    Copy,
-    Gated,
-    Linear,
-    Norm,
-    Operation,
-    Product,
-    Rope,
-    Rotation,
-    Scale,
-)
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def _layer(config: ModelConfig, index: int, has: Has) -> list[op.Operation]:
     return [
         blocks.norm(config, "x", "attn_norm", "h"),
         *_attention(config, index, has),
@@ -52,47 +41,47 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
         *(_beside_experts(config, has) if config.experts else []),
         blocks.norm(config, "dense", "post_ffw_norm", "x", add=True),
         *_layer_embedding(config, index),
-        *([Scale("x", config.hidden_size, weight="layer_output_scale")]
+        *([op.Scale("x", config.hidden_size, weight="layer_output_scale")]
           if has("layer_output_scale") else []),
     ]  # fmt: skip
 
 
-def _attention(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def _attention(config: ModelConfig, index: int, has: Has) -> list[op.Operation]:
     window = _window(config, index)
     heads, kv_heads = config.num_heads, config.kv_heads_of(index)
     size, rotation = config.head_dim, blocks.rotation_of(config)
     if window:
         size = config.head_dim_swa or size
         theta = config.rope_theta_swa or config.rope_theta
-        rotation = Rotation(theta, config.rope_dim_swa or size)
+        rotation = op.Rotation(theta, config.rope_dim_swa or size)
     source = blocks.cache_of(config, index, 1)
-    query = Product("attn_q", "q", heads * size)
-    operations: list[Operation] = []
+    query = op.Product("attn_q", "q", heads * size)
+    operations: list[op.Operation] = []
     if source is None:
         operations += _projections(config, query, kv_heads, size, has)
     else:
-        operations.append(Linear("h", config.hidden_size, (query,)))
+        operations.append(op.Linear("h", config.hidden_size, (query,)))
     return [
         *operations,
-        Norm("q", "attn_q_norm", "q", size, heads),
-        Rope(heads, kv_heads, size, rotation, stores=source is None),
-        Attention(heads, kv_heads, size, 1.0, window, cache_of=source),
-        Linear("a", heads * size, (Product("attn_output", "h", config.hidden_size),)),
+        op.Norm("q", "attn_q_norm", "q", size, heads),
+        op.Rope(heads, kv_heads, size, rotation, stores=source is None),
+        op.Attention(heads, kv_heads, size, 1.0, window, cache_of=source),
+        op.Linear("a", heads * size, (op.Product("attn_output", "h", config.hidden_size),)),
     ]
 
 
 def _projections(
-    config: ModelConfig, query: Product, kv_heads: int, size: int, has: Has
-) -> list[Operation]:
+    config: ModelConfig, query: op.Product, kv_heads: int, size: int, has: Has
+) -> list[op.Operation]:
     width = kv_heads * size
-    products = [query, Product("attn_k", "k", width)]
+    products = [query, op.Product("attn_k", "k", width)]
     if has("attn_v"):
-        products.append(Product("attn_v", "v", width))
+        products.append(op.Product("attn_v", "v", width))
     return [
-        Linear("h", config.hidden_size, tuple(products)),
-        *([] if has("attn_v") else [Copy("k", "v", 1, width, width, width)]),
-        Norm("k", "attn_k_norm", "k", size, kv_heads),
-        Norm("v", "", "v", size, kv_heads),
+        op.Linear("h", config.hidden_size, tuple(products)),
+        *([] if has("attn_v") else [op.Copy("k", "v", 1, width, width, width)]),
+        op.Norm("k", "attn_k_norm", "k", size, kv_heads),
+        op.Norm("v", "", "v", size, kv_heads),
     ]
 
 
@@ -100,24 +89,24 @@ def _window(config: ModelConfig, index: int) -> int:
     return config.window_of(index, 1)
 
 
-def _feed_forward(config: ModelConfig, index: int) -> list[Operation]:
+def _feed_forward(config: ModelConfig, index: int) -> list[op.Operation]:
     size = config.intermediate_size_of(index)
-    products = (Product("ffn_gate", "gate", size), Product("ffn_up", "up", size))
-    down = Product("ffn_down", "dense", config.hidden_size)
+    products = (op.Product("ffn_gate", "gate", size), op.Product("ffn_up", "up", size))
+    down = op.Product("ffn_down", "dense", config.hidden_size)
     return [
         blocks.norm(config, "x", "ffn_norm", "h"),
-        Linear("h", config.hidden_size, products, scales_bias=True),
-        Gated("gelu", size),
-        Linear("gate", size, (down,), scales_bias=True),
+        op.Linear("h", config.hidden_size, products, scales_bias=True),
+        op.Gated("gelu", size),
+        op.Linear("gate", size, (down,), scales_bias=True),
     ]
 
 
-def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
+def _beside_experts(config: ModelConfig, has: Has) -> list[op.Operation]:
     """Experts, added to the result of the feed-forward."""
     hidden = config.hidden_size
     return [
         blocks.norm(config, "dense", "post_ffw_norm_1", "dense"),
-        Norm("x", "ffn_gate_inp.scale", "h", hidden, factor=1 / math.sqrt(hidden)),
+        op.Norm("x", "ffn_gate_inp.scale", "h", hidden, factor=1 / math.sqrt(hidden)),
         expert_blocks.router(config),
         expert_blocks.route(config, has, "softmax", normalize=True),
         blocks.norm(config, "x", "pre_ffw_norm_2", "h"),
@@ -126,7 +115,7 @@ def _beside_experts(config: ModelConfig, has: Has) -> list[Operation]:
     ]
 
 
-def _layer_embedding(config: ModelConfig, index: int) -> list[Operation]:
+def _layer_embedding(config: ModelConfig, index: int) -> list[op.Operation]:
     """Add the token's embedding for this layer, gated by the residual stream."""
     if not config.per_layer_input_size:
         return []

@@ -12,7 +12,7 @@ from trinity.errors import InputError
 from trinity.options.adapter_files import AdapterFile, check_adapters, parse_adapters
 from trinity.options.checks import parse_bytes
 from trinity.options.key_overrides import KeyValue, check_overrides, read_overrides
-from trinity.options.option import Option, check_options
+from trinity.options.option import API_ONLY, Option, check_options
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
@@ -51,7 +51,6 @@ class LoadOptions:
         str,
         Option(
             "Type of the KV cache: f16, q8_0 (about half of the memory) or f32.",
-            ("--kv-type",),
             choices=("f16", "q8_0", "f32"),
         ),
     ] = "f16"
@@ -60,7 +59,6 @@ class LoadOptions:
         Option(
             "Maximum size of the KV cache of all requests, such as 2G; default: by context and "
             "free memory.",
-            ("--kv-memory",),
             low=1,
             read=parse_bytes,
             metavar="SIZE",
@@ -71,33 +69,32 @@ class LoadOptions:
         Option(
             "Maximum number of concurrently running requests; default: as many as fit into "
             "kv_memory.",
+            API_ONLY,
             low=1,
         ),
     ] = None
     batch_size: Annotated[
-        int | None, Option("Maximum number of prompt tokens per step; default: up to 512.", low=1)
+        int | None,
+        Option("Maximum number of prompt tokens per step; default: up to 512.", API_ONLY, low=1),
     ] = None
     batch_invariant: Annotated[
         bool,
         Option(
             "Compute each token as if it were alone, so that a response does not depend "
-            "on other requests; prompts are slower.",
-            ("--batch-invariant",),
+            "on other requests; prompts are slower."
         ),
     ] = False
     reuse_answers: Annotated[
         bool,
         Option(
             "Reuse the KV cache of an earlier response in a prompt: the next turn of a chat starts "
-            "sooner, but may differ from the one with an empty cache.",
-            ("--reuse-answers",),
+            "sooner, but may differ from the one with an empty cache."
         ),
     ] = False
     isa: Annotated[
         str | None,
         Option(
             "Instruction-set level; default: the best of this CPU.",
-            ("--isa",),
             values="a level that this CPU has",
         ),
     ] = None
@@ -106,23 +103,17 @@ class LoadOptions:
         Option(
             "Compute the best logits with a small copy of the output head, same results: auto "
             "where measured to be faster, on, or off.",
-            ("--head-sketch",),
             choices=("auto", "on", "off"),
         ),
     ] = "auto"
     i2s_layout: Annotated[
         str,
-        Option(
-            "Layout of I2_S: x86, or arm for files quantized on ARM.",
-            ("--i2s-layout",),
-            choices=("x86", "arm"),
-        ),
+        Option("Layout of I2_S: x86, or arm for files quantized on ARM.", choices=("x86", "arm")),
     ] = "x86"
     tl_config: Annotated[
         str | os.PathLike[str] | None,
         Option(
             "The kernel_config.ini with which a TL1 or TL2 file was made.",
-            ("--tl-config",),
             values="a path",
             metavar="FILE",
         ),
@@ -133,7 +124,6 @@ class LoadOptions:
         Option(
             "Multiply or divide packed ternary weights of Hugging Face's format by weight_scale, "
             "if config.json is wrong about it.",
-            ("--weight-scale",),
             choices=("multiply", "divide"),
         ),
     ] = None
@@ -143,7 +133,6 @@ class LoadOptions:
         Option(
             "Quantize the weights while loading, to a type such as Q4_K_M; the cache keeps the "
             "result.",
-            ("--quantize",),
             values="a type of `trinity quantize`",
         ),
     ] = None
@@ -153,7 +142,6 @@ class LoadOptions:
         Option(
             "LoRA adapters: a GGUF file, or a directory of PEFT or mlx-lm, and its weight; 1 if "
             "not given.",
-            ("--lora",),
             check=check_adapters,
             values="files, or pairs (file, scale)",
             read=parse_adapters,
@@ -166,7 +154,6 @@ class LoadOptions:
         str | None,
         Option(
             "How rotary frequencies are scaled: none, linear or yarn; default: as the model says.",
-            ("--rope-scaling",),
             choices=("none", "linear", "yarn"),
         ),
     ] = None
@@ -174,36 +161,22 @@ class LoadOptions:
         float | None,
         Option(
             "Factor by which rotary scaling expands the context; default: the model's.",
-            ("--rope-scale",),
             low=1e-3,
             high=1e6,
         ),
     ] = None
     rope_freq_base: Annotated[
         float | None,
-        Option(
-            "Base of the rotary frequencies; default: the model's.",
-            ("--rope-freq-base",),
-            low=1,
-            high=1e15,
-            none=0,
-        ),
+        Option("Base of the rotary frequencies; default: the model's.", low=1, high=1e15, none=0),
     ] = None
     rope_freq_scale: Annotated[
         float | None,
-        Option(
-            "Factor of the rotary frequencies, 1 / --rope-scale.",
-            ("--rope-freq-scale",),
-            low=1e-6,
-            high=1e3,
-            none=0,
-        ),
+        Option("Factor of the rotary frequencies, 1 / --rope-scale.", low=1e-6, high=1e3, none=0),
     ] = None
     yarn_orig_ctx: Annotated[
         int | None,
         Option(
             "YaRN: context length that the model was trained with; default: the model's.",
-            ("--yarn-orig-ctx",),
             low=1,
             high=LONGEST_CONTEXT,
             none=0,
@@ -213,7 +186,6 @@ class LoadOptions:
         float | None,
         Option(
             "YaRN: share of extrapolation; 0: scale all frequencies; default: 1 with yarn.",
-            ("--yarn-ext-factor",),
             low=0,
             high=1e6,
             none=-1,
@@ -221,30 +193,20 @@ class LoadOptions:
     ] = None
     yarn_attn_factor: Annotated[
         float | None,
-        _yarn(
-            "Attention factor if --yarn-ext-factor is 0; otherwise YaRN computes it.",
-            ("--yarn-attn-factor",),
-        ),
+        _yarn("Attention factor if --yarn-ext-factor is 0; otherwise YaRN computes it."),
     ] = None
     yarn_beta_slow: Annotated[
         float | None,
-        _yarn(
-            "YaRN: turns in the original context up to which a frequency is scaled fully.",
-            ("--yarn-beta-slow",),
-        ),
+        _yarn("YaRN: turns in the original context up to which a frequency is scaled fully."),
     ] = None
     yarn_beta_fast: Annotated[
         float | None,
-        _yarn(
-            "YaRN: turns in the original context from which a frequency is not scaled.",
-            ("--yarn-beta-fast",),
-        ),
+        _yarn("YaRN: turns in the original context from which a frequency is not scaled."),
     ] = None
     override_kv: Annotated[
         Mapping[str, KeyValue] | None,
         Option(
             "Replace keys of a GGUF file's metadata; the types are int, float, bool and str.",
-            ("--override-kv",),
             check=check_overrides,
             values="a dict of keys and values",
             read=read_overrides,
@@ -256,7 +218,6 @@ class LoadOptions:
         str | os.PathLike[str] | None,
         Option(
             "The vision tower of a GGUF model (mmproj file), with which it reads images.",
-            ("--mmproj",),
             values="a path",
             metavar="FILE",
         ),
@@ -270,7 +231,6 @@ class LoadOptions:
         Option(
             "A smaller model with the same vocabulary, whose proposed tokens the model verifies: "
             "the same text, faster where they are often right.",
-            ("--draft-model",),
             values="a name of a model, as for load",
             metavar="MODEL",
         ),

@@ -1,19 +1,20 @@
 """Options are fields of dataclasses, annotated with their range, help and flags.
 
-    top_k: Annotated[int, Option("Draw from the k best tokens.", ("--top-k",), low=0)] = 40
+    top_k: Annotated[int, Option("Draw from the k best tokens.", low=0)] = 40
 
-is the whole declaration of an option. The check of its value, the parameters of the command line
-(trinity.cli.options) and the tables of docs/options.md (options_table.py) are derived from it.
+is the whole declaration of an option, whose flag is --top-k. The check of its value, the parameters
+of the command line (trinity.cli.options) and the tables of docs/options.md (options_table.py) are
+derived from it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from trinity.errors import InputError
 from trinity.options.checks import (
@@ -26,13 +27,16 @@ from trinity.options.checks import (
     numbers,
 )
 
+NAMED: Final = ("--",)  # the flag is the option's name, with "-" instead of "_"
+API_ONLY: Final = ()  # the command line does not have the option
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """The declaration of an option besides its name, type and default."""
 
     help: str  # one line
-    flags: tuple[str, ...] = ()  # an option without flags exists in the API only
+    flags: tuple[str, ...] = NAMED
     low: float = -math.inf  # inclusive bounds of a number
     high: float = math.inf
     above: float | None = None  # exclusive lower bound of a number
@@ -118,11 +122,20 @@ def declared(holder: type) -> tuple[Declared, ...]:
     """Return the options that a dataclass declares, in order."""
     hints = get_type_hints(holder, include_extras=True)
     return tuple(
-        Declared(field.name, get_args(hints[field.name])[0], field.default, extra)
+        Declared(
+            field.name, get_args(hints[field.name])[0], field.default, _flagged(extra, field.name)
+        )
         for field in fields(holder)
         for extra in getattr(hints[field.name], "__metadata__", ())
         if isinstance(extra, Option)
     )
+
+
+def _flagged(option: Option, name: str) -> Option:
+    """The option with the flags that the command line shows."""
+    if option.flags != NAMED:
+        return option
+    return replace(option, flags=(f"--{name.replace('_', '-')}",))
 
 
 def check_options(options: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from trinity.errors import InputError
 from trinity.options.checks import check_integer
-from trinity.options.option import Option, check_options
+from trinity.options.option import API_ONLY, Option, check_options
 
 # Limits of the stop strings of one request: their number and their total length in characters.
 MOST_STOP_STRINGS, MOST_STOP_CHARACTERS = 1024, 8192
@@ -35,7 +35,6 @@ class GenerationLimits:
         Sequence[str],
         Option(
             "Stop before this text; can be repeated.",
-            ("--stop",),
             check=stop_strings,
             values="a text, several, or None",
             repeated=True,
@@ -47,37 +46,38 @@ class GenerationLimits:
         Collection[int] | None,
         Option(
             "Token ids that end generation, in addition to the model's end tokens.",
+            API_ONLY,
             check=token_ids,
             values="token ids, or None",
         ),
     ] = frozenset()
     """Until ``min_tokens``, neither these nor end-of-generation tokens are sampled."""
     min_tokens: Annotated[
-        int, Option("Minimum number of tokens to generate; no end token is sampled before.", low=0)
+        int,
+        Option(
+            "Minimum number of tokens to generate; no end token is sampled before.", API_ONLY, low=0
+        ),
     ] = 0
-    ignore_eos: Annotated[bool, Option("Continue after end tokens.", ("--ignore-eos",))] = False
+    ignore_eos: Annotated[bool, Option("Continue after end tokens.")] = False
     logprobs: Annotated[
         int | None,
         Option(
             "Return log-probabilities of the generated tokens and of this many most probable "
             "alternatives; --json prints them.",
-            ("--logprobs",),
             low=0,
         ),
     ] = None
     processed_logprobs: Annotated[
         bool,
         Option(
-            "Return log-probabilities after penalties, temperature and filters, not the raw ones."
+            "Return log-probabilities after penalties, temperature and filters, not the raw ones.",
+            API_ONLY,
         ),
     ] = False
 
     context_shift: Annotated[
         bool,
-        Option(
-            "When the context is full, drop older tokens and continue, up to --max-tokens.",
-            ("--context-shift",),
-        ),
+        Option("When the context is full, drop older tokens and continue, up to --max-tokens."),
     ] = False
     """Drops the older half of the tokens after the first ``keep`` and computes the rest again.
     Needs ``max_tokens``.
@@ -86,7 +86,6 @@ class GenerationLimits:
         int | None,
         Option(
             "Number of tokens at the start that --context-shift keeps; -1: the whole prompt.",
-            ("--keep",),
             low=0,
             none=-1,
         ),

@@ -10,7 +10,7 @@ from trinity.errors import InputError
 from trinity.options.adapter_files import LARGEST_SCALE
 from trinity.options.checks import check_integer, check_number
 from trinity.options.keywords import unknown_keyword
-from trinity.options.option import Declared, Option, check_options, declared
+from trinity.options.option import API_ONLY, Declared, Option, check_options, declared
 from trinity.runtime.limits import GenerationLimits
 from trinity.runtime.pages.page import Domain
 from trinity.runtime.sampling.active_samplers import has_dry, keeps_state
@@ -193,6 +193,7 @@ class Request:
         Grammar | None,
         Option(
             "Grammar of the text: a JSON schema, a regular expression, a choice or a grammar.",
+            API_ONLY,
             check=check_grammar,
             values="a trinity.Grammar",
         ),
@@ -205,12 +206,12 @@ class Request:
         ),
     ] = True
     parse_special: Annotated[
-        bool, Option("Read special tokens written in the prompt as tokens.", ("--parse-special",))
+        bool, Option("Read special tokens written in the prompt as tokens.")
     ] = False
     cache_prompt: Annotated[
-        bool, Option("Reuse the KV cache of an earlier prompt with the same prefix.")
+        bool, Option("Reuse the KV cache of an earlier prompt with the same prefix.", API_ONLY)
     ] = True
-    skip_special: Annotated[bool, Option("Omit special tokens from the text.")] = True
+    skip_special: Annotated[bool, Option("Omit special tokens from the text.", API_ONLY)] = True
     speculative: Annotated[
         bool | int,
         Option(
@@ -224,38 +225,48 @@ class Request:
         int,
         Option(
             "Lower values are scheduled first; requests with 1000 or more are paused while any "
-            "other request runs."
+            "other request runs.",
+            API_ONLY,
         ),
     ] = 0
     lora: Annotated[
         Mapping[int, float] | None,
         Option(
             "Weights of adapters by index; 0 for others; as loaded if not given.",
+            API_ONLY,
             check=check_lora,
             values="a dict of indices and weights",
         ),
     ] = None
     slot: Annotated[
         int | None,
-        Option("Slot id; requests share cached prefixes only within the same slot.", low=0),
+        Option(
+            "Slot id; requests share cached prefixes only within the same slot.", API_ONLY, low=0
+        ),
     ] = None
     cache_salt: Annotated[
         str,
-        Option("Requests share cached prompts only with requests of the same salt.", values="text"),
+        Option(
+            "Requests share cached prompts only with requests of the same salt.",
+            API_ONLY,
+            values="text",
+        ),
     ] = ""
     progress: Annotated[
-        bool, Option("Report timings with every chunk, and chunks during prefill.")
+        bool, Option("Report timings with every chunk, and chunks during prefill.", API_ONLY)
     ] = False
     resumed: Annotated[
         Sequence[int] | None,
         Option(
             "Token ids of an interrupted response to continue from.",
+            API_ONLY,
             check=check_tokens,
             values="token ids",
         ),
     ] = None
     cancel: Annotated[
-        Cancel | None, Option("Ends generation once it is set.", values="anything with is_set()")
+        Cancel | None,
+        Option("Ends generation once it is set.", API_ONLY, values="anything with is_set()"),
     ] = None
 
     def __post_init__(self) -> None:

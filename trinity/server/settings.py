@@ -10,32 +10,30 @@ from typing import Annotated, Literal
 
 from trinity.errors import InputError
 from trinity.options.checks import parse_bytes
-from trinity.options.option import Option, check_options
+from trinity.options.option import NAMED, Option, check_options
 from trinity.server.setting_values import addresses, listed, names, read_keys, read_names, texts
 
 SHORTEST_KEY = 8
 
 
-def size(help: str, flag: str, low: int = 1) -> Option:
+def size(help: str, low: int = 1) -> Option:
     """Parse a number of bytes, such as 4MB on the command line."""
-    return Option(help, (flag,), low=low, read=parse_bytes, metavar="SIZE")
+    return Option(help, low=low, read=parse_bytes, metavar="SIZE")
 
 
-def several(help: str, flag: str, metavar: str) -> Option:
+def several(help: str, metavar: str) -> Option:
     """A flag that may be given several times."""
-    return Option(
-        help, (flag,), check=texts, values="texts", repeated=True, read=texts, metavar=metavar
-    )
+    return Option(help, check=texts, values="texts", repeated=True, read=texts, metavar=metavar)
 
 
 def path(help: str, metavar: str, *flags: str) -> Option:
     """A file or a folder."""
-    return Option(help, flags, values="a path", metavar=metavar)
+    return Option(help, flags or NAMED, values="a path", metavar=metavar)
 
 
 def text(help: str, metavar: str, *flags: str) -> Option:
     """A text."""
-    return Option(help, flags, values="text", metavar=metavar)
+    return Option(help, flags or NAMED, values="text", metavar=metavar)
 
 
 Path = str | os.PathLike[str]
@@ -49,82 +47,55 @@ class ServerOptions:
         str,
         Option(
             "Addresses to listen on, separated by commas; 0.0.0.0 for all interfaces.",
-            ("--host",),
             check=addresses,
             values="text",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1"
     port: Annotated[
-        int, Option("Port to listen on; 0 for any that is free.", ("--port",), low=0, high=65535)
+        int, Option("Port to listen on; 0 for any that is free.", low=0, high=65535)
     ] = 8080
     api_key: Annotated[
         Sequence[str],
-        several(
-            "API key; requests other than GET /health need one. Repeatable.", "--api-key", "KEY"
-        ),
+        several("API key; requests other than GET /health need one. Repeatable.", "KEY"),
     ] = ()
-    api_key_file: Annotated[
-        Path | None, path("File with API keys, one per line.", "FILE", "--api-key-file")
-    ] = None
+    api_key_file: Annotated[Path | None, path("File with API keys, one per line.", "FILE")] = None
     allowed_host: Annotated[
-        Sequence[str],
-        several(
-            "Also accept this Host header; * accepts all. Repeatable.", "--allowed-host", "NAME"
-        ),
+        Sequence[str], several("Also accept this Host header; * accepts all. Repeatable.", "NAME")
     ] = ()
     allowed_origin: Annotated[
         Sequence[str],
-        several(
-            "Also accept web pages of this origin; * accepts all. Repeatable.",
-            "--allowed-origin",
-            "ORIGIN",
-        ),
+        several("Also accept web pages of this origin; * accepts all. Repeatable.", "ORIGIN"),
     ] = ()
     any_model_name: Annotated[
-        bool, Option("Let the first model answer for unknown model names.", ("--any-model-name",))
+        bool, Option("Let the first model answer for unknown model names.")
     ] = False
     allow_pull: Annotated[
-        bool,
-        Option("Let POST /api/pull download models of the hub and serve them.", ("--allow-pull",)),
+        bool, Option("Let POST /api/pull download models of the hub and serve them.")
     ] = False
     allow_create: Annotated[
         bool,
         Option(
-            "Let POST /api/create and /api/copy add models, and DELETE /api/delete remove them.",
-            ("--allow-create",),
+            "Let POST /api/create and /api/copy add models, and DELETE /api/delete remove them."
         ),
     ] = False
     allow_image_urls: Annotated[
-        bool,
-        Option(
-            "Fetch images whose http or https URL is in a request, from public addresses.",
-            ("--allow-image-urls",),
-        ),
+        bool, Option("Fetch images whose http or https URL is in a request, from public addresses.")
     ] = False
     max_store: Annotated[
-        int,
-        size(
-            "Maximum size of the store of created models; beyond it, no more are created.",
-            "--max-store",
-        ),
+        int, size("Maximum size of the store of created models; beyond it, no more are created.")
     ] = 64 << 30
     strict: Annotated[
         bool,
-        Option(
-            "Refuse fields that have no effect, instead of naming them in X-Trinity-Ignored.",
-            ("--strict",),
-        ),
+        Option("Refuse fields that have no effect, instead of naming them in X-Trinity-Ignored."),
     ] = False
     speech_model: Annotated[
-        str | None,
-        text("Whisper model for /v1/audio/transcriptions.", "[NAME=]MODEL", "--speech-model"),
+        str | None, text("Whisper model for /v1/audio/transcriptions.", "[NAME=]MODEL")
     ] = None
     speech_quantize: Annotated[
         str | None,
         Option(
             "Type to quantize the speech model's weights to, such as Q8_0.",
-            ("--speech-quantize",),
             values="a type of `trinity quantize`",
             metavar="TYPE",
         ),
@@ -143,54 +114,39 @@ class ServerOptions:
         Mapping[str, object] | None,
         Option(
             "JSON object of default variables of chat templates.",
-            ("--chat-template-kwargs",),
             check=names,
             values="an object",
             read=read_names,
             metavar="JSON",
         ),
     ] = None
-    max_body: Annotated[int, size("Maximum size of a request's body.", "--max-body")] = 4 << 20
-    max_audio: Annotated[
-        int, size("Maximum size of a body with a recording or images.", "--max-audio")
-    ] = 32 << 20
+    max_body: Annotated[int, size("Maximum size of a request's body.")] = 4 << 20
+    max_audio: Annotated[int, size("Maximum size of a body with a recording or images.")] = 32 << 20
     max_audio_seconds: Annotated[
-        float,
-        Option("Maximum length of a recording in seconds.", ("--max-audio-seconds",), above=0),
+        float, Option("Maximum length of a recording in seconds.", above=0)
     ] = 7200.0
-    max_file: Annotated[
-        int, size("Maximum size of a body with a file of requests.", "--max-file")
-    ] = 100 << 20
+    max_file: Annotated[int, size("Maximum size of a body with a file of requests.")] = 100 << 20
     max_files: Annotated[
-        int, size("Uploads are refused once --state's folder exceeds this size.", "--max-files")
+        int, size("Uploads are refused once --state's folder exceeds this size.")
     ] = 4 << 30
-    max_header: Annotated[
-        int, size("Maximum size of a request's line and headers.", "--max-header", low=1024)
-    ] = 64 << 10
-    max_messages: Annotated[
-        int, Option("Maximum number of messages in a conversation.", ("--max-messages",), low=1)
-    ] = 2048
+    max_header: Annotated[int, size("Maximum size of a request's line and headers.", low=1024)] = (
+        64 << 10
+    )
+    max_messages: Annotated[int, Option("Maximum number of messages in a conversation.", low=1)] = (
+        2048
+    )
     max_answers: Annotated[
-        int,
-        Option(
-            "Maximum number of responses to one request: prompts times n.",
-            ("--max-answers",),
-            low=1,
-        ),
+        int, Option("Maximum number of responses to one request: prompts times n.", low=1)
     ] = 64
     max_connections: Annotated[
         int | None,
         Option(
             "Maximum number of connections; by default half of the open file limit, up to 512.",
-            ("--max-connections",),
             low=1,
         ),
     ] = None
     max_queue: Annotated[
-        int,
-        Option(
-            "Maximum number of waiting responses of a model; more get 429.", ("--max-queue",), low=1
-        ),
+        int, Option("Maximum number of waiting responses of a model; more get 429.", low=1)
     ] = 256
     parallel: Annotated[
         int | None,
@@ -209,17 +165,15 @@ class ServerOptions:
         ),
     ] = None
     request_seconds: Annotated[
-        float, Option("Maximum duration of a request in seconds.", ("--request-seconds",), above=0)
+        float, Option("Maximum duration of a request in seconds.", above=0)
     ] = 3600.0
     drain: Annotated[
-        float,
-        Option("Seconds for running requests to end after SIGTERM or Ctrl-C.", ("--drain",), low=0),
+        float, Option("Seconds for running requests to end after SIGTERM or Ctrl-C.", low=0)
     ] = 30.0
     pooling: Annotated[
         Literal["mean", "cls", "last"] | None,
         Option(
             "Pooling of embeddings: mean, cls or last; by default as in the model's file.",
-            ("--pooling",),
             choices=("mean", "cls", "last"),
         ),
     ] = None
@@ -233,9 +187,7 @@ class ServerOptions:
     slot_save_path: Annotated[
         Path | None,
         path(
-            "Folder for POST /slots/{id}?action=save; each slot then has its own cache.",
-            "FOLDER",
-            "--slot-save-path",
+            "Folder for POST /slots/{id}?action=save; each slot then has its own cache.", "FOLDER"
         ),
     ] = None
     state: Annotated[
@@ -243,36 +195,23 @@ class ServerOptions:
         path(
             "Folder for files, batches and stored responses, which outlive the server's process.",
             "FOLDER",
-            "--state",
         ),
     ] = None
     prefix_cache_bytes: Annotated[
-        int,
-        size(
-            "Maximum size of cached prompts in --state's folder; 0 for none.",
-            "--prefix-cache-bytes",
-            low=0,
-        ),
+        int, size("Maximum size of cached prompts in --state's folder; 0 for none.", low=0)
     ] = 0
     alias: Annotated[
         str | None,
         text("Further names of the first model, separated by commas.", "NAMES", "--alias", "-a"),
     ] = None
     tags: Annotated[
-        str | None,
-        text("Tags of the first model in GET /v1/models, separated by commas.", "WORDS", "--tags"),
+        str | None, text("Tags of the first model in GET /v1/models, separated by commas.", "WORDS")
     ] = None
     share_prefix_cache: Annotated[
-        bool,
-        Option(
-            "Let requests with different API keys share cached prompts.", ("--share-prefix-cache",)
-        ),
+        bool, Option("Let requests with different API keys share cached prompts.")
     ] = False
     memory_limit: Annotated[
-        int | None,
-        size(
-            "Maximum size of loaded models; the least recently used are unloaded.", "--memory-limit"
-        ),
+        int | None, size("Maximum size of loaded models; the least recently used are unloaded.")
     ] = None
     idle_unload: Annotated[
         float,
@@ -283,14 +222,10 @@ class ServerOptions:
         ),
     ] = -1
     disable: Annotated[
-        Sequence[str],
-        several("Path that is not served, such as /metrics. Repeatable.", "--disable", "PATH"),
+        Sequence[str], several("Path that is not served, such as /metrics. Repeatable.", "PATH")
     ] = ()
     verbose_answers: Annotated[
-        bool,
-        Option(
-            "Let chat completions show the prompt, as with verbose: true.", ("--verbose-answers",)
-        ),
+        bool, Option("Let chat completions show the prompt, as with verbose: true.")
     ] = False
     media_path: Annotated[
         Path | None,
@@ -301,23 +236,15 @@ class ServerOptions:
             "--allowed-local-media-path",
         ),
     ] = None
-    log_requests: Annotated[
-        bool, Option("Log method, path, status and time of each request.", ("--log-requests",))
-    ] = False
+    log_requests: Annotated[bool, Option("Log method, path, status and time of each request.")] = (
+        False
+    )
     log_format: Annotated[
         Literal["text", "json"],
-        Option(
-            "Form of log lines: text, or a JSON object per line.",
-            ("--log-format",),
-            choices=("text", "json"),
-        ),
+        Option("Form of log lines: text, or a JSON object per line.", choices=("text", "json")),
     ] = "text"
     traces: Annotated[
-        bool,
-        Option(
-            "Send traces of requests with OpenTelemetry, as the variables OTEL_* say.",
-            ("--traces",),
-        ),
+        bool, Option("Send traces of requests with OpenTelemetry, as the variables OTEL_* say.")
     ] = False
 
     def __post_init__(self) -> None:

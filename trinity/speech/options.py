@@ -24,12 +24,7 @@ class SpeechOptions:
         ),
     ] = None
     task: Annotated[
-        str,
-        Option(
-            "Transcribe, or translate into English.",
-            ("--task",),
-            choices=("transcribe", "translate"),
-        ),
+        str, Option("Transcribe, or translate into English.", choices=("transcribe", "translate"))
     ] = "transcribe"
     times: Annotated[
         bool,
@@ -42,7 +37,6 @@ class SpeechOptions:
         int,
         Option(
             "Number of beams; 1 is greedy decoding, which is faster and makes more mistakes.",
-            ("--beams",),
             low=1,
             high=MOST_BEAMS,
         ),
@@ -50,10 +44,7 @@ class SpeechOptions:
     first_temperature: Annotated[
         float,
         Option(
-            "Sampling temperature of the first attempt; 0 is greedy or beam search.",
-            ("--first-temperature",),
-            low=0,
-            high=1,
+            "Sampling temperature of the first attempt; 0 is greedy or beam search.", low=0, high=1
         ),
     ] = 0.0
     initial_prompt: Annotated[

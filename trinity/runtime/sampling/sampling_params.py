@@ -37,21 +37,19 @@ class SamplingParams:
     temperature: Annotated[
         float, Option("Sampling temperature; 0 is greedy.", ("--temperature", "--temp"), low=0)
     ] = 0.8
-    top_k: Annotated[
-        int, Option("Sample from the k most probable tokens; 0: from all.", ("--top-k",), low=0)
-    ] = 40
+    top_k: Annotated[int, Option("Sample from the k most probable tokens; 0: from all.", low=0)] = (
+        40
+    )
     top_p: Annotated[
         float,
         Option(
             "Sample from the most probable tokens with this total probability; 1: from all.",
-            ("--top-p",),
             low=0,
             high=1,
         ),
     ] = 0.95
     min_p: Annotated[
-        float,
-        Option("Minimum probability relative to the best token.", ("--min-p",), low=0, high=1),
+        float, Option("Minimum probability relative to the best token.", low=0, high=1)
     ] = 0.05
     repetition_penalty: Annotated[
         float,
@@ -62,12 +60,11 @@ class SamplingParams:
         ),
     ] = 1.0
     frequency_penalty: Annotated[
-        float,
-        Option("Subtracted from a token's logit for each occurrence.", ("--frequency-penalty",)),
+        float, Option("Subtracted from a token's logit for each occurrence.")
     ] = 0.0
-    presence_penalty: Annotated[
-        float, Option("Subtracted from the logit of each used token.", ("--presence-penalty",))
-    ] = 0.0
+    presence_penalty: Annotated[float, Option("Subtracted from the logit of each used token.")] = (
+        0.0
+    )
     penalty_last_n: Annotated[
         int,
         Option(
@@ -80,7 +77,6 @@ class SamplingParams:
         Mapping[int, float] | None,
         Option(
             "Added to a token's logit; -inf forbids the token.",
-            ("--logit-bias",),
             check=checked_bias,
             values="token ids to numbers",
             read=read_bias,
@@ -130,17 +126,13 @@ class SamplingParams:
     xtc_probability: Annotated[
         float,
         Option(
-            "Probability with which XTC removes the most probable tokens; 0: never.",
-            ("--xtc-probability",),
-            low=0,
-            high=1,
+            "Probability with which XTC removes the most probable tokens; 0: never.", low=0, high=1
         ),
     ] = 0.0
     xtc_threshold: Annotated[
         float,
         Option(
             "XTC removes all but one of the tokens of at least this probability; above 0.5: off.",
-            ("--xtc-threshold",),
             low=0,
             high=1,
         ),
@@ -148,9 +140,7 @@ class SamplingParams:
     dynatemp_range: Annotated[
         float,
         Option(
-            "Vary the temperature by up to this much with the entropy of the tokens; 0: off.",
-            ("--dynatemp-range",),
-            low=0,
+            "Vary the temperature by up to this much with the entropy of the tokens; 0: off.", low=0
         ),
     ] = 0.0
     dynatemp_exponent: Annotated[
@@ -162,32 +152,16 @@ class SamplingParams:
         ),
     ] = 1.0
     dry_multiplier: Annotated[
-        float,
-        Option(
-            "DRY: penalty on tokens that would extend a repetition; 0: off.",
-            ("--dry-multiplier",),
-            low=0,
-        ),
+        float, Option("DRY: penalty on tokens that would extend a repetition; 0: off.", low=0)
     ] = 0.0
     dry_base: Annotated[
-        float,
-        Option(
-            "DRY: factor of the penalty for each further repeated token.", ("--dry-base",), low=1
-        ),
+        float, Option("DRY: factor of the penalty for each further repeated token.", low=1)
     ] = 1.75
     dry_allowed_length: Annotated[
-        int,
-        Option(
-            "DRY: longest repetition without a growing penalty.", ("--dry-allowed-length",), low=0
-        ),
+        int, Option("DRY: longest repetition without a growing penalty.", low=0)
     ] = 2
     dry_penalty_last_n: Annotated[
-        int,
-        Option(
-            "DRY: number of last tokens searched for repetitions; -1: all; 0: off.",
-            ("--dry-penalty-last-n",),
-            low=-1,
-        ),
+        int, Option("DRY: number of last tokens searched for repetitions; -1: all; 0: off.", low=-1)
     ] = 64
     dry_sequence_breakers: Annotated[
         Sequence[str],
@@ -203,12 +177,7 @@ class SamplingParams:
     ] = ("\n", ":", '"', "*")
     mirostat: Annotated[
         int,
-        Option(
-            "Mirostat version, 1 or 2, instead of the other samplers; 0: off.",
-            ("--mirostat",),
-            low=0,
-            high=2,
-        ),
+        Option("Mirostat version, 1 or 2, instead of the other samplers; 0: off.", low=0, high=2),
     ] = 0
     mirostat_tau: Annotated[
         float,
@@ -225,19 +194,13 @@ class SamplingParams:
         float,
         Option(
             "Prefer tokens near this probability, if --samplers has adaptive_p; -1: off.",
-            ("--adaptive-target",),
             low=-1,
             high=1,
         ),
     ] = -1.0
     adaptive_decay: Annotated[
         float,
-        Option(
-            "How much adaptive_p counts earlier tokens; higher is slower.",
-            ("--adaptive-decay",),
-            low=0,
-            high=0.99,
-        ),
+        Option("How much adaptive_p counts earlier tokens; higher is slower.", low=0, high=0.99),
     ] = 0.9
 
     def __post_init__(self) -> None:

@@ -26,14 +26,7 @@ from trinity.server.endpoints.chat_request import ChatRequest
 from trinity.server.endpoints.llama_answer import LlamaAnswer, prompt_text, whole_answer
 from trinity.server.endpoints.logprobs import ChatLogprobs, chat_logprobs
 from trinity.server.endpoints.tools import Toolbox
-from trinity.server.endpoints.usage import (
-    Usage,
-    progress_of,
-    timings_of,
-    timings_of_one,
-    usage_of,
-    usage_so_far,
-)
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, Usage
 from trinity.server.job import ChatJob, End
 from trinity.server.schemas import encode
 from trinity.server.service import Answers
@@ -106,9 +99,9 @@ async def whole(
         for i in range(n)
     ]
     made = ChatCompletion(
-        new_id(), answers.created, answers.name, choices, usage_of(list(ends.values()), n)
+        new_id(), answers.created, answers.name, choices, Usage.of(list(ends.values()), n)
     )
-    made.timings = timings_of_one(ends.values())
+    made.timings = LlamaTimings.of_one(ends.values())
     if verbose:
         made.verbose = await as_model_has_it(answers, ends[0], first, body)
     return made
@@ -124,7 +117,7 @@ async def chunks(
 
     def usage(index: int) -> Usage | UnsetType | None:
         if body.continuous_usage:
-            return usage_so_far(answers.prompt_tokens[0], len(tokens[index]))
+            return Usage.so_far(answers.prompt_tokens[0], len(tokens[index]))
         return None if body.final_usage else UNSET
 
     def chunk(
@@ -153,7 +146,7 @@ async def chunks(
                 yield data(encode(chunk(at, delta)))
             last = chunk(at, Delta(), reason=finish_reason(event, box))
             last.choices[0].token_hash = event.token_hash
-            last.timings = timings_of(event.timings)
+            last.timings = LlamaTimings.of(event.timings)
             if verbose:
                 last.verbose = await as_model_has_it(answers, event, tokens[at], body)
             yield data(encode(last))
@@ -161,7 +154,7 @@ async def chunks(
         tokens[at] += event.token_ids
         if body.return_progress and event.evaluated is not None:
             made.append(chunk(at, Delta()))
-            made[0].prompt_progress = progress_of(event) or UNSET
+            made[0].prompt_progress = PromptProgress.of(event) or UNSET
         logprobs = None
         if body.logprobs:
             logprobs = ChatLogprobs(chat_logprobs(answers.model, event.logprobs, ids=True))
@@ -173,12 +166,12 @@ async def chunks(
             logprobs = None
         for outgoing in made:
             if body.timings_per_token and event.timings is not None:
-                outgoing.timings = timings_of(event.timings, event.evaluated)
+                outgoing.timings = LlamaTimings.of(event.timings, event.evaluated)
             yield data(encode(outgoing))
     if body.final_usage:
         counted = ChatChunk(
-            name, answers.created, answers.name, [], usage=usage_of(ends, n),
-            timings=timings_of_one(ends),
+            name, answers.created, answers.name, [], usage=Usage.of(ends, n),
+            timings=LlamaTimings.of_one(ends),
         )  # fmt: skip
         yield data(encode(counted))
     yield DONE

@@ -14,17 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from trinity.server.endpoint import ASGI, Call, Endpoint, Json
 from trinity.server.endpoints.logprobs import finite
 from trinity.server.endpoints.sampling import Sampling
-from trinity.server.endpoints.usage import (
-    FINGERPRINT,
-    LlamaTimings,
-    PromptProgress,
-    Usage,
-    progress_of,
-    timings_of,
-    timings_of_one,
-    usage_of,
-    usage_so_far,
-)
+from trinity.server.endpoints.usage import FINGERPRINT, LlamaTimings, PromptProgress, Usage
 from trinity.server.errors import ApiError
 from trinity.server.ignored import Ignorable, Ignored
 from trinity.server.job import End, TextJob
@@ -201,9 +191,9 @@ async def completions(call: Call[CompletionRequest]) -> ASGI:
                 entries = await answers.run(prompt_entries, rest)
                 for choice in choices[place * job.n : (place + 1) * job.n]:
                     choice.prompt_logprobs = entries
-        usage = usage_of(list(ends.values()), job.n)
+        usage = Usage.of(list(ends.values()), job.n)
         made = TextCompletion(new_id(), answers.created, answers.name, choices, usage=usage)
-        made.timings = timings_of_one(ends.values())
+        made.timings = LlamaTimings.of_one(ends.values())
         return Json(made)
 
 
@@ -217,7 +207,7 @@ async def chunks(
 
     def usage(index: int) -> Usage | UnsetType | None:
         if body.continuous_usage:
-            return usage_so_far(answers.prompt_tokens[index // job.n], counts[index])
+            return Usage.so_far(answers.prompt_tokens[index // job.n], counts[index])
         return None if body.final_usage else UNSET
 
     def chunk(index: int, reason: Literal["stop", "length"] | None = None) -> TextCompletion:
@@ -236,22 +226,22 @@ async def chunks(
             writers[event.index].add(body.stop_shown(event.stop), ())
             made = chunk(event.index, reason_of(event))
             made.choices[0].token_hash = event.token_hash
-            made.timings = timings_of(event.timings)
+            made.timings = LlamaTimings.of(event.timings)
             yield made
             continue
         writers[event.index].add(event.text, event.logprobs)
         counts[event.index] += len(event.token_ids)
-        progress = progress_of(event) if body.return_progress else None
+        progress = PromptProgress.of(event) if body.return_progress else None
         if event.parts or progress is not None:
             made = chunk(event.index)
             made.prompt_progress = progress or UNSET
             if body.timings_per_token and event.timings is not None:
-                made.timings = timings_of(event.timings, event.evaluated)
+                made.timings = LlamaTimings.of(event.timings, event.evaluated)
             yield made
     if body.final_usage:
-        counted = usage_of(ends, job.n)
+        counted = Usage.of(ends, job.n)
         made = TextCompletion(name, answers.created, answers.name, [], usage=counted)
-        made.timings = timings_of_one(ends)
+        made.timings = LlamaTimings.of_one(ends)
         yield made
 
 

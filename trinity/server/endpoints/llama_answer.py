@@ -14,7 +14,7 @@ from trinity.runtime.image_rows import is_token
 from trinity.runtime.options import Request
 from trinity.server.endpoints.logprobs import finite, token_bytes
 from trinity.server.endpoints.sampling import SAMPLER_FIELDS, LlamaParameters
-from trinity.server.endpoints.usage import LlamaTimings, PromptProgress, timings_of
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 from trinity.server.job import End, Update
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def whole_answer(
         has_new_line="\n" in text,
         stop_type=reason,
         stopping_word=end.stop or "",
-        timings=timings_of(timings),
+        timings=LlamaTimings.of(timings),
         token_hash=end.token_hash,
     )
 

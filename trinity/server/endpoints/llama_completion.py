@@ -22,7 +22,7 @@ from trinity.server.endpoints.llama_answer import (
 )
 from trinity.server.endpoints.logit_bias import bias_of
 from trinity.server.endpoints.sampling import LlamaParameters
-from trinity.server.endpoints.usage import progress_of, timings_of
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 from trinity.server.errors import LLAMA, ApiError
 from trinity.server.ignored import Ignored
 from trinity.server.job import End, TextJob, Update
@@ -158,7 +158,7 @@ async def pieces(
             continue
         gathered[index].add(event)
         for_piece[index].add(event)
-        progress = progress_of(event) if body.return_progress else None
+        progress = PromptProgress.of(event) if body.return_progress else None
         if not event.parts and progress is None:
             continue
         piece, for_piece[index] = for_piece[index], GatheredCompletion()
@@ -175,7 +175,7 @@ async def pieces(
             is_many = sum(len(token.top) for token in piece.logprobs) > FEW_PROBABILITIES
             answer.completion_probabilities = await answers.run(listed) if is_many else listed()
         if body.timings_per_token and event.timings is not None:
-            answer.timings = timings_of(event.timings, event.evaluated)
+            answer.timings = LlamaTimings.of(event.timings, event.evaluated)
         yield answer
 
 

@@ -9,14 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.parts import (
-    CallArguments,
-    CallStart,
-    Part,
-    Reasoning,
-    Text,
-    continues,
-)
+from trinity.conversation import parts
 from trinity.runtime.generation import Timings
 from trinity.server.job import End, Update
 
@@ -166,7 +159,7 @@ class MessageWriter:
         """Write the events of an update."""
         for part in update.parts:
             yield from self._open(part)
-            if isinstance(part, CallStart):
+            if isinstance(part, parts.CallStart):
                 continue
             if self._texts is not None:
                 self._texts.append(part.text)
@@ -196,26 +189,26 @@ class MessageWriter:
         return "end_turn" if end.stop is None else "stop_sequence"
 
     def _delta(
-        self, part: Text | Reasoning | CallArguments
+        self, part: parts.Text | parts.Reasoning | parts.CallArguments
     ) -> AnthropicTextDelta | ThinkingDelta | InputJsonDelta | None:
-        if isinstance(part, Text):
+        if isinstance(part, parts.Text):
             return AnthropicTextDelta(part.text)
-        if isinstance(part, CallArguments):
+        if isinstance(part, parts.CallArguments):
             return InputJsonDelta(part.text)
         return ThinkingDelta(part.text) if self._shows_thinking else None
 
-    def _open(self, part: Part) -> Iterator[StreamEvent]:
+    def _open(self, part: parts.Part) -> Iterator[StreamEvent]:
         """Open the block that a part belongs to, unless it is open."""
         content = self.message.content
         last = content[-1] if content and self._texts is not None else None
-        if continues(part, last, TextAnswer, ThinkingAnswer):
+        if parts.continues(part, last, TextAnswer, ThinkingAnswer):
             return
         yield from self._close()
         block: BlockAnswer
-        if isinstance(part, CallStart):
+        if isinstance(part, parts.CallStart):
             block = ToolUseAnswer(part.id, part.name, {})
         else:
-            block = TextAnswer("") if isinstance(part, Text) else ThinkingAnswer("")
+            block = TextAnswer("") if isinstance(part, parts.Text) else ThinkingAnswer("")
         content.append(block)
         self._texts = []
         yield BlockStart(len(content) - 1, block)

@@ -8,57 +8,15 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from trinity.conversation.parts import (
-    CallArguments,
-    CallStart,
-    Part,
-    Reasoning,
-    Text,
-    continues,
-)
+from trinity.conversation import parts
 from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
-from trinity.server.endpoints.responses.answer import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    CallOutput,
-    Completed,
-    Created,
-    CustomOutput,
-    CutShort,
-    Failed,
-    Incomplete,
-    InItem,
-    InProgress,
-    InputDelta,
-    InputDetails,
-    InputDone,
-    Item,
-    ItemAdded,
-    ItemDone,
-    MessageOutput,
-    OutputDetails,
-    OutputText,
-    OutputTextDelta,
-    PartAdded,
-    PartDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ReasoningOutput,
-    ReasoningText,
-    Response,
-    ResponseFailure,
-    ResponseUsage,
-    Status,
-    StreamEvent,
-    TextDone,
-    new_id,
-)
+from trinity.server.endpoints.responses import answer
 from trinity.server.endpoints.tools import input_of
-from trinity.server.endpoints.usage import LlamaTimings, progress_of, timings_of
+from trinity.server.endpoints.usage import LlamaTimings, PromptProgress
 from trinity.server.job import End, Update
 
-E = TypeVar("E", bound=InItem)
+E = TypeVar("E", bound=answer.InItem)
 
 
 class ResponseWriter:
@@ -71,7 +29,7 @@ class ResponseWriter:
 
     def __init__(
         self,
-        response: Response,
+        response: answer.Response,
         logprobs: Callable[[Iterable[TokenLogprob]], list[ChatLogprob]],
         *,
         custom: Collection[str] = (),
@@ -82,7 +40,7 @@ class ResponseWriter:
         self._logprobs = logprobs
         self._custom = custom
         self._number = -1
-        self._item: Item | None = None  # the open item, which is the response's last
+        self._item: answer.Item | None = None  # the open item, which is the response's last
         self._texts: list[str] = []  # of the open item
         self._pending: list[TokenLogprob] = []
         self._reasoning_tokens = 0
@@ -90,68 +48,69 @@ class ResponseWriter:
         self._timed = timed
         self._timings: LlamaTimings | UnsetType = UNSET  # of the newest update
 
-    def begin(self) -> Iterator[StreamEvent]:
+    def begin(self) -> Iterator[answer.StreamEvent]:
         """Write the events before the first update."""
-        yield Created(sequence_number=self._next(), response=self.response)
-        yield InProgress(sequence_number=self._next(), response=self.response)
+        yield answer.Created(sequence_number=self._next(), response=self.response)
+        yield answer.InProgress(sequence_number=self._next(), response=self.response)
 
-    def add(self, update: Update) -> Iterator[StreamEvent]:
+    def add(self, update: Update) -> Iterator[answer.StreamEvent]:
         """Write the events of an update."""
         if self._timed and update.timings is not None:
-            self._timings = timings_of(update.timings, update.evaluated)
-        progress = progress_of(update) if self._progress else None
+            self._timings = LlamaTimings.of(update.timings, update.evaluated)
+        progress = PromptProgress.of(update) if self._progress else None
         if progress is not None:
-            yield InProgress(
+            yield answer.InProgress(
                 sequence_number=self._next(),
                 response=self.response,
                 timings=self._timings,
                 prompt_progress=progress,
             )
         self._pending += update.logprobs
-        thought = [isinstance(part, Reasoning) for part in update.parts]
-        if all(thought) if thought else isinstance(self._item, ReasoningOutput):
+        thought = [isinstance(part, parts.Reasoning) for part in update.parts]
+        if all(thought) if thought else isinstance(self._item, answer.ReasoningOutput):
             self._reasoning_tokens += len(update.token_ids)
         for part in update.parts:
             yield from self._open(part)
-            if isinstance(self._item, CustomOutput) and isinstance(part, CallArguments):
+            custom = isinstance(self._item, answer.CustomOutput)
+            if custom and isinstance(part, parts.CallArguments):
                 self._texts.append(part.text)
-            elif not isinstance(part, CallStart):
+            elif not isinstance(part, parts.CallStart):
                 yield self._delta(part)
         if update.parts:
             self._pending.clear()  # reasoning and calls have no log-probabilities
 
-    def end(self, end: End) -> Iterator[StreamEvent]:
+    def end(self, end: End) -> Iterator[answer.StreamEvent]:
         """Write the events after the last update."""
         cut = end.reason == "length"
         if not self.response.output:
-            yield from self._open(Text(""))
-        if self._pending and isinstance(self._item, MessageOutput):
-            yield self._delta(Text(""))
+            yield from self._open(parts.Text(""))
+        if self._pending and isinstance(self._item, answer.MessageOutput):
+            yield self._delta(parts.Text(""))
         yield from self._close("incomplete" if cut else "completed")
         timings, response = end.timings, self.response
-        figures = timings_of(timings)
+        figures = LlamaTimings.of(timings)
         response.token_hash = end.token_hash
-        response.usage = ResponseUsage(
+        response.usage = answer.ResponseUsage(
             timings.prompt_tokens,
-            InputDetails(timings.cached_tokens),
+            answer.InputDetails(timings.cached_tokens),
             timings.completion_tokens,
-            OutputDetails(self._reasoning_tokens),
+            answer.OutputDetails(self._reasoning_tokens),
             timings.prompt_tokens + timings.completion_tokens,
         )
         if cut:
             response.status = "incomplete"
-            response.incomplete_details = Incomplete()
-            yield CutShort(sequence_number=self._next(), response=response, timings=figures)
+            response.incomplete_details = answer.Incomplete()
+            yield answer.CutShort(sequence_number=self._next(), response=response, timings=figures)
         else:
             response.status = "completed"
             response.completed_at = int(time.time())
-            yield Completed(sequence_number=self._next(), response=response, timings=figures)
+            yield answer.Completed(sequence_number=self._next(), response=response, timings=figures)
 
-    def fail(self, message: str) -> StreamEvent:
+    def fail(self, message: str) -> answer.StreamEvent:
         """Write the last event of a failure."""
         self.response.status = "failed"
-        self.response.error = ResponseFailure(message)
-        return Failed(sequence_number=self._next(), response=self.response)
+        self.response.error = answer.ResponseFailure(message)
+        return answer.Failed(sequence_number=self._next(), response=self.response)
 
     def _next(self) -> int:
         self._number += 1
@@ -167,69 +126,73 @@ class ResponseWriter:
             **fields,
         )
 
-    def _open(self, part: Part) -> Iterator[StreamEvent]:
+    def _open(self, part: parts.Part) -> Iterator[answer.StreamEvent]:
         """Open the item that a part belongs to, unless it is open."""
         item = self._item
-        if continues(part, item, MessageOutput, ReasoningOutput):
+        if parts.continues(part, item, answer.MessageOutput, answer.ReasoningOutput):
             return
         yield from self._close("completed")
-        if isinstance(part, CallStart):
+        if isinstance(part, parts.CallStart):
             if part.name in self._custom:
-                item = CustomOutput(new_id("ctc"), part.id, part.name, "", "in_progress")
+                item = answer.CustomOutput(
+                    answer.new_id("ctc"), part.id, part.name, "", "in_progress"
+                )
             else:
-                item = CallOutput(new_id("fc"), part.id, part.name, "", "in_progress")
-        elif isinstance(part, Text):
-            item = MessageOutput(new_id("msg"), [], "in_progress")
+                item = answer.CallOutput(answer.new_id("fc"), part.id, part.name, "", "in_progress")
+        elif isinstance(part, parts.Text):
+            item = answer.MessageOutput(answer.new_id("msg"), [], "in_progress")
         else:
-            item = ReasoningOutput(new_id("rs"), [], "in_progress")
+            item = answer.ReasoningOutput(answer.new_id("rs"), [], "in_progress")
         self._item = item
         self.response.output.append(item)
         index = len(self.response.output) - 1
-        yield ItemAdded(sequence_number=self._next(), output_index=index, item=item)
-        if isinstance(item, MessageOutput):
-            item.content.append(OutputText("", [], []))
-            yield self._inside(PartAdded, part=item.content[0])
-        elif isinstance(item, ReasoningOutput):
-            item.content.append(ReasoningText(""))
-            yield self._inside(PartAdded, part=item.content[0])
+        yield answer.ItemAdded(sequence_number=self._next(), output_index=index, item=item)
+        if isinstance(item, answer.MessageOutput):
+            item.content.append(answer.OutputText("", [], []))
+            yield self._inside(answer.PartAdded, part=item.content[0])
+        elif isinstance(item, answer.ReasoningOutput):
+            item.content.append(answer.ReasoningText(""))
+            yield self._inside(answer.PartAdded, part=item.content[0])
 
-    def _delta(self, part: Text | Reasoning | CallArguments) -> StreamEvent:
+    def _delta(
+        self, part: parts.Text | parts.Reasoning | parts.CallArguments
+    ) -> answer.StreamEvent:
         item = self._item
         self._texts.append(part.text)
-        if isinstance(item, CallOutput):
-            return self._inside(ArgumentsDelta, delta=part.text, timings=self._timings)
-        if isinstance(item, ReasoningOutput):
-            return self._inside(ReasoningDelta, delta=part.text, timings=self._timings)
-        assert isinstance(item, MessageOutput)
+        if isinstance(item, answer.CallOutput):
+            return self._inside(answer.ArgumentsDelta, delta=part.text, timings=self._timings)
+        if isinstance(item, answer.ReasoningOutput):
+            return self._inside(answer.ReasoningDelta, delta=part.text, timings=self._timings)
+        assert isinstance(item, answer.MessageOutput)
         logprobs = self._logprobs(self._pending)
         self._pending.clear()
         item.content[0].logprobs += logprobs
         return self._inside(
-            OutputTextDelta, delta=part.text, logprobs=logprobs, timings=self._timings
+            answer.OutputTextDelta, delta=part.text, logprobs=logprobs, timings=self._timings
         )
 
-    def _close(self, status: Status) -> Iterator[StreamEvent]:
+    def _close(self, status: answer.Status) -> Iterator[answer.StreamEvent]:
         """Close the open item, complete or cut off."""
         item, text = self._item, "".join(self._texts)
         if item is None:
             return
         item.status = status
-        if isinstance(item, CallOutput):
+        if isinstance(item, answer.CallOutput):
             item.arguments = text
-            yield self._inside(ArgumentsDone, name=item.name, arguments=text)
-        elif isinstance(item, CustomOutput):
+            yield self._inside(answer.ArgumentsDone, name=item.name, arguments=text)
+        elif isinstance(item, answer.CustomOutput):
             item.input = input_of(text)
-            yield self._inside(InputDelta, delta=item.input)
-            yield self._inside(InputDone, input=item.input)
+            yield self._inside(answer.InputDelta, delta=item.input)
+            yield self._inside(answer.InputDone, input=item.input)
         else:
             item.content[0].text = text
-            if isinstance(item, MessageOutput):
+            if isinstance(item, answer.MessageOutput):
                 logprobs = item.content[0].logprobs
-                yield self._inside(TextDone, text=text, logprobs=logprobs)
+                yield self._inside(answer.TextDone, text=text, logprobs=logprobs)
             else:
-                yield self._inside(ReasoningDone, text=text)
-            yield self._inside(PartDone, part=item.content[0])
+                yield self._inside(answer.ReasoningDone, text=text)
+            yield self._inside(answer.PartDone, part=item.content[0])
         index = len(self.response.output) - 1
-        yield ItemDone(sequence_number=self._next(), output_index=index, item=item)
+        yield answer.ItemDone(sequence_number=self._next(), output_index=index, item=item)
         self._texts.clear()
         self._item = None
