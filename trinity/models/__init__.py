@@ -1,7 +1,7 @@
 """Architectures and classes of transformers, one file per family.
 
-A file's ``ARCHITECTURES`` and ``FAMILIES`` are all its registration. A lookup of one architecture
-imports the files that mention its name, not all.
+A file's ``ARCHITECTURES`` and its ``FAMILY``, or several ``FAMILIES``, are all its registration. A
+lookup of one architecture imports the files that mention its name, not all.
 """
 
 from __future__ import annotations
@@ -120,7 +120,13 @@ HELD: Mapping[str, tuple[str, Mapping[str, object]]] = {
 @cache
 def families() -> tuple[Family, ...]:
     """The classes of transformers that trinity reads, of every file."""
-    return tuple(family for file in _files() for family in getattr(_module(file), "FAMILIES", ()))
+    return tuple(family for file in _files() for family in _families_in(_module(file)))
+
+
+def _families_in(module: ModuleType) -> tuple[Family, ...]:
+    if hasattr(module, "FAMILY"):
+        return (module.FAMILY,)
+    return getattr(module, "FAMILIES", ())
 
 
 def families_of(architecture: str) -> tuple[Family, ...]:

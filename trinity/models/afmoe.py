@@ -70,27 +70,25 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return mixture.keys_of_experts(config, values, sigmoid=True, grouped=False)
 
 
-FAMILIES = (
-    Family(
-        classes={"AfmoeForCausalLM": "afmoe"},
-        layer=_LAYER,
-        keys=_keys,
-        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
-        defaults={
-            "head_dim": 128,
-            "rms_norm_eps": 1e-5,
-            "sliding_window": 1024,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 2,
-            "norm_topk_prob": True,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("num_experts", "num_local_experts")),
-        older={  # the class's words for DeepSeek's
-            "first_k_dense_replace": "num_dense_layers",
-            "n_shared_experts": "num_shared_experts",
-            "routed_scaling_factor": "route_scale",
-            "sliding_window_pattern": "global_attn_every_n_layers",
-        },
-    ),
+FAMILY = Family(
+    classes={"AfmoeForCausalLM": "afmoe"},
+    layer=_LAYER,
+    keys=_keys,
+    windows=WindowTerms(_PERIOD, gguf="unusual layers"),
+    defaults={
+        "head_dim": 128,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 1024,
+        "first_k_dense_replace": 1,
+        "n_shared_experts": 2,
+        "norm_topk_prob": True,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts")),
+    older={  # the class's words for DeepSeek's
+        "first_k_dense_replace": "num_dense_layers",
+        "n_shared_experts": "num_shared_experts",
+        "routed_scaling_factor": "route_scale",
+        "sliding_window_pattern": "global_attn_every_n_layers",
+    },
 )

@@ -59,26 +59,24 @@ _LAYER: Table = {
 }
 
 
-FAMILIES = (
-    Family(
-        classes={"ApertusForCausalLM": "apertus"},
-        activations=("xielu",),
-        layer=_LAYER,
-        numbers={name: f"mlp.act_fn.{name.removeprefix('xielu_')}" for name in _NUMBERS},
-        defaults={
-            "hidden_act": "xielu",
-            "rms_norm_eps": 1e-5,
-            "max_position_embeddings": 65536,
-            "attention_bias": False,
-            "tie_word_embeddings": False,
-            "rope_parameters": {
-                "rope_type": "llama3",
-                "rope_theta": 12_000_000.0,
-                "factor": 8.0,
-                "original_max_position_embeddings": 8192,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-            },
+FAMILY = Family(
+    classes={"ApertusForCausalLM": "apertus"},
+    activations=("xielu",),
+    layer=_LAYER,
+    numbers={name: f"mlp.act_fn.{name.removeprefix('xielu_')}" for name in _NUMBERS},
+    defaults={
+        "hidden_act": "xielu",
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 65536,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 12_000_000.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 8192,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
         },
-    ),
+    },
 )

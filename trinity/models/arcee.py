@@ -27,11 +27,9 @@ _LAYER = pre_norm_layer(
     attention(permuted=True), {"ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 )
 
-FAMILIES = (
-    Family(
-        classes={"ArceeForCausalLM": "arcee"},
-        activations=("relu2",),
-        layer=_LAYER,
-        defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5},
-    ),
+FAMILY = Family(
+    classes={"ArceeForCausalLM": "arcee"},
+    activations=("relu2",),
+    layer=_LAYER,
+    defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5},
 )

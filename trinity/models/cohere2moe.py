@@ -122,25 +122,23 @@ def _windowed(config: ModelConfig, values: Values, dense: int) -> tuple[bool, ..
     return (False,) * dense + every_layer_but_each_last_of(period, config.num_layers - dense)
 
 
-FAMILIES = (
-    Family(
-        classes={"Cohere2MoeForCausalLM": "cohere2moe"},
-        layer=_LAYER,
-        keys=_keys,
-        unused=mixture.unused,
-        windows=WindowTerms(_PERIOD, gguf="layers"),
-        fields={"logit_scale": "logit_scale"},
-        epsilon="layer_norm_eps",
-        rope_types=(),
-        defaults={
-            "logit_scale": 0.0625,
-            "layer_norm_eps": 1e-5,
-            "tie_word_embeddings": True,
-            "sliding_window": 4096,
-            "head_dim": 128,
-            "num_experts": 8,
-            "num_experts_per_tok": 2,
-        },
-        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-    ),
+FAMILY = Family(
+    classes={"Cohere2MoeForCausalLM": "cohere2moe"},
+    layer=_LAYER,
+    keys=_keys,
+    unused=mixture.unused,
+    windows=WindowTerms(_PERIOD, gguf="layers"),
+    fields={"logit_scale": "logit_scale"},
+    epsilon="layer_norm_eps",
+    rope_types=(),
+    defaults={
+        "logit_scale": 0.0625,
+        "layer_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "sliding_window": 4096,
+        "head_dim": 128,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
 )

@@ -32,19 +32,17 @@ _LAYER = pre_norm_layer(
     {**attention(bias="attention_bias"), **head_norms()}, mixture.CHOSEN_WITH_BIAS
 )
 
-FAMILIES = (
-    Family(
-        classes={"Dots1ForCausalLM": "dots1"},
-        layer=_LAYER,
-        keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
-        windows=WindowTerms(max_window_layers="after"),
-        defaults={
-            "num_key_value_heads": 32,
-            "sliding_window": 4096,
-            "max_window_layers": 62,
-            "n_group": 1,
-            "topk_group": 1,
-        },
-        experts=ExpertTerms(("n_routed_experts", "num_experts")),
-    ),
+FAMILY = Family(
+    classes={"Dots1ForCausalLM": "dots1"},
+    layer=_LAYER,
+    keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
+    windows=WindowTerms(max_window_layers="after"),
+    defaults={
+        "num_key_value_heads": 32,
+        "sliding_window": 4096,
+        "max_window_layers": 62,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    experts=ExpertTerms(("n_routed_experts", "num_experts")),
 )

@@ -33,22 +33,20 @@ def _prepared(values: Values) -> Values:
     return Values(given, values.source)
 
 
-FAMILIES = (
-    Family(
-        classes={"ExaoneForCausalLM": "exaone"},
-        activation="activation_function",
-        layer=_LAYER,
-        ends={"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"},
-        prepare=_prepared,
-        renames=(("transformer.h.", "model.layers."),),
-        rope_types=("llama3",),
-        older={"rms_norm_eps": "layer_norm_epsilon"},
-        defaults={
-            "activation_function": "silu",
-            "rms_norm_eps": 1e-5,
-            "max_position_embeddings": 2048,
-            "num_attention_heads": 32,
-            "tie_word_embeddings": True,
-        },
-    ),
+FAMILY = Family(
+    classes={"ExaoneForCausalLM": "exaone"},
+    activation="activation_function",
+    layer=_LAYER,
+    ends={"token_embd": "transformer.wte", "output_norm": "transformer.ln_f"},
+    prepare=_prepared,
+    renames=(("transformer.h.", "model.layers."),),
+    rope_types=("llama3",),
+    older={"rms_norm_eps": "layer_norm_epsilon"},
+    defaults={
+        "activation_function": "silu",
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 2048,
+        "num_attention_heads": 32,
+        "tie_word_embeddings": True,
+    },
 )

@@ -32,11 +32,9 @@ ARCHITECTURES = (Architecture(("exaone4",), _layer, rope_halves=True),)
 
 _LAYER = post_norm_layer({**attention(), **head_norms()}, gated())
 
-FAMILIES = (
-    Family(
-        classes={"Exaone4ForCausalLM": "exaone4"},
-        layer=_LAYER,
-        windows=WindowTerms(_PERIOD, gguf="layers"),
-        defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
-    ),
+FAMILY = Family(
+    classes={"Exaone4ForCausalLM": "exaone4"},
+    layer=_LAYER,
+    windows=WindowTerms(_PERIOD, gguf="layers"),
+    defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
 )

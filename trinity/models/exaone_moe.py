@@ -52,27 +52,25 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {**keys, "shared_intermediate_size": width * shared or None, "rope_type": "none"}
 
 
-FAMILIES = (
-    Family(
-        classes={"ExaoneMoeForCausalLM": "exaone-moe", "ExaoneMoEForCausalLM": "exaone-moe"},
-        layer=_LAYER,
-        keys=_keys,
-        unused=r"mtp\..*",
-        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
-        rope_types=(),
-        defaults={
-            "num_key_value_heads": 32,
-            "rms_norm_eps": 1e-5,
-            "sliding_window": 4096,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 1,
-            "norm_topk_prob": True,
-            "routed_scaling_factor": 2.5,
-            "n_group": 1,
-            "topk_group": 1,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("num_experts", "num_local_experts")),
-        older={"n_shared_experts": "num_shared_experts"},  # the class's word,
-    ),
+FAMILY = Family(
+    classes={"ExaoneMoeForCausalLM": "exaone-moe", "ExaoneMoEForCausalLM": "exaone-moe"},
+    layer=_LAYER,
+    keys=_keys,
+    unused=r"mtp\..*",
+    windows=WindowTerms(_PERIOD, gguf="unusual layers"),
+    rope_types=(),
+    defaults={
+        "num_key_value_heads": 32,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 4096,
+        "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "n_group": 1,
+        "topk_group": 1,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts")),
+    older={"n_shared_experts": "num_shared_experts"},  # the class's word,
 )

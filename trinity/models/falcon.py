@@ -90,29 +90,27 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"num_kv_heads": kv_heads, "tensor_data_layout": "jploski"}
 
 
-FAMILIES = (
-    Family(
-        classes={"FalconForCausalLM": "falcon", "RWForCausalLM": "falcon"},
-        activations=("gelu",),
-        layer=_table,
-        ends={"token_embd": "word_embeddings", "output_norm": at("ln_f", bias=True)},
-        keys=_keys,
-        renames=(("transformer.h.", "model.layers."), ("transformer.", "")),
-        activation="activation",
-        epsilon="layer_norm_epsilon",
-        feed_forward_times=4,
-        defaults={
-            "activation": "gelu",
-            "layer_norm_epsilon": 1e-5,
-            "max_position_embeddings": 2048,
-            "tie_word_embeddings": True,
-        },
-        older={
-            "hidden_size": "n_embed",
-            "intermediate_size": "ffn_hidden_size",
-            "num_attention_heads": "n_head",
-            "num_hidden_layers": "n_layer",
-            "num_kv_heads": "n_head_kv",
-        },
-    ),
+FAMILY = Family(
+    classes={"FalconForCausalLM": "falcon", "RWForCausalLM": "falcon"},
+    activations=("gelu",),
+    layer=_table,
+    ends={"token_embd": "word_embeddings", "output_norm": at("ln_f", bias=True)},
+    keys=_keys,
+    renames=(("transformer.h.", "model.layers."), ("transformer.", "")),
+    activation="activation",
+    epsilon="layer_norm_epsilon",
+    feed_forward_times=4,
+    defaults={
+        "activation": "gelu",
+        "layer_norm_epsilon": 1e-5,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": True,
+    },
+    older={
+        "hidden_size": "n_embed",
+        "intermediate_size": "ffn_hidden_size",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+        "num_kv_heads": "n_head_kv",
+    },
 )

@@ -113,19 +113,17 @@ def _falcon_keys(config: ModelConfig, values: Values) -> Keys:
     return {**field_values(_falcon_states(config, values)), "rope_dim": None}
 
 
-FAMILIES = (
-    Family(
-        classes={"FalconH1ForCausalLM": "falcon-h1"},
-        layer=_falcon_layer,
-        ends=_falcon_ends,
-        keys=_falcon_keys,
-        defaults={
-            "mlp_multipliers": [1.0, 1.0],
-            "ssm_multipliers": [1.0] * 5,
-            "mamba_d_ssm": 1024,
-            "mamba_conv_bias": True,
-            "rms_norm_eps": 1e-5,
-        },
-        head_factor=lambda values: _factor(values, "lm_head_multiplier"),
-    ),
+FAMILY = Family(
+    classes={"FalconH1ForCausalLM": "falcon-h1"},
+    layer=_falcon_layer,
+    ends=_falcon_ends,
+    keys=_falcon_keys,
+    defaults={
+        "mlp_multipliers": [1.0, 1.0],
+        "ssm_multipliers": [1.0] * 5,
+        "mamba_d_ssm": 1024,
+        "mamba_conv_bias": True,
+        "rms_norm_eps": 1e-5,
+    },
+    head_factor=lambda values: _factor(values, "lm_head_multiplier"),
 )

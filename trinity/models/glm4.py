@@ -36,17 +36,15 @@ _LAYER: Table = {
 }
 
 
-FAMILIES = (
-    Family(
-        classes={"Glm4ForCausalLM": "glm4"},
-        layer=_LAYER,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 2,
-            "rms_norm_eps": 1.5625e-7,
-            "partial_rotary_factor": 0.5,
-            "attention_bias": True,
-        },
-        partial_rope=True,
-    ),
+FAMILY = Family(
+    classes={"Glm4ForCausalLM": "glm4"},
+    layer=_LAYER,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1.5625e-7,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+    },
+    partial_rope=True,
 )

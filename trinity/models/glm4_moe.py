@@ -43,25 +43,23 @@ _LAYER = pre_norm_layer(
 )
 
 
-FAMILIES = (
-    Family(
-        classes={"Glm4MoeForCausalLM": "glm4moe"},
-        layer=_LAYER,
-        keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
-        unused=mixture.unused,
-        drafting=mixture.drafting(_LAYER),
-        drafting_key=mixture.DRAFTING_KEY,
-        defaults={
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-5,
-            "partial_rotary_factor": 0.5,
-            "first_k_dense_replace": 1,
-            "n_shared_experts": 1,
-            "norm_topk_prob": True,
-            "n_group": 1,
-            "topk_group": 1,
-        },
-        partial_rope=True,
-        experts=ExpertTerms(("n_routed_experts", "num_experts")),
-    ),
+FAMILY = Family(
+    classes={"Glm4MoeForCausalLM": "glm4moe"},
+    layer=_LAYER,
+    keys=lambda config, values: mixture.keys_of_experts(config, values, sigmoid=True),
+    unused=mixture.unused,
+    drafting=mixture.drafting(_LAYER),
+    drafting_key=mixture.DRAFTING_KEY,
+    defaults={
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    partial_rope=True,
+    experts=ExpertTerms(("n_routed_experts", "num_experts")),
 )

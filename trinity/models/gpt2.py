@@ -62,34 +62,32 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"num_kv_heads": config.num_heads}
 
 
-FAMILIES = (
-    Family(
-        classes={"GPT2LMHeadModel": "gpt2"},
-        activations=("gelu_new", "gelu_pytorch_tanh"),
-        layer=_LAYER,
-        ends={"token_embd": "wte", "position_embd": "wpe", "output_norm": at("ln_f", bias=True)},
-        keys=_keys,
-        renames=(
-            ("transformer.h.", "model.layers."),
-            ("transformer.", ""),
-            ("h.", "model.layers."),
-        ),
-        unused=r"model\.layers\.\d+\.attn\.(bias|masked_bias)",  # tables of old checkpoints
-        activation="activation_function",
-        epsilon="layer_norm_epsilon",
-        context=("n_positions", "max_position_embeddings", "n_ctx"),
-        feed_forward_times=4,
-        rope_types=(),
-        defaults={
-            "activation_function": "gelu_new",
-            "layer_norm_epsilon": 1e-5,
-            "tie_word_embeddings": True,
-        },
-        older={
-            "hidden_size": "n_embd",
-            "intermediate_size": "n_inner",
-            "num_attention_heads": "n_head",
-            "num_hidden_layers": "n_layer",
-        },
+FAMILY = Family(
+    classes={"GPT2LMHeadModel": "gpt2"},
+    activations=("gelu_new", "gelu_pytorch_tanh"),
+    layer=_LAYER,
+    ends={"token_embd": "wte", "position_embd": "wpe", "output_norm": at("ln_f", bias=True)},
+    keys=_keys,
+    renames=(
+        ("transformer.h.", "model.layers."),
+        ("transformer.", ""),
+        ("h.", "model.layers."),
     ),
+    unused=r"model\.layers\.\d+\.attn\.(bias|masked_bias)",  # tables of old checkpoints
+    activation="activation_function",
+    epsilon="layer_norm_epsilon",
+    context=("n_positions", "max_position_embeddings", "n_ctx"),
+    feed_forward_times=4,
+    rope_types=(),
+    defaults={
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    older={
+        "hidden_size": "n_embd",
+        "intermediate_size": "n_inner",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
 )

@@ -110,23 +110,21 @@ def _check(config: ModelConfig, values: Values) -> None:
             )
 
 
-FAMILIES = (
-    Family(
-        classes={"GptOssForCausalLM": "gpt-oss"},
-        layer=_LAYER,
-        check=_check,
-        windows=WindowTerms(_PERIOD, gguf="unusual layers"),
-        defaults={
-            "head_dim": 64,
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 150_000.0,
-            "rope_parameters": _YARN,
-            "sliding_window": 128,
-            "attention_bias": True,
-            "num_experts_per_tok": 4,
-        },
-        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        quantization=("mxfp4",),
-    ),
+FAMILY = Family(
+    classes={"GptOssForCausalLM": "gpt-oss"},
+    layer=_LAYER,
+    check=_check,
+    windows=WindowTerms(_PERIOD, gguf="unusual layers"),
+    defaults={
+        "head_dim": 64,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 150_000.0,
+        "rope_parameters": _YARN,
+        "sliding_window": 128,
+        "attention_bias": True,
+        "num_experts_per_tok": 4,
+    },
+    experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
+    quantization=("mxfp4",),
 )

@@ -69,26 +69,24 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"parallel_residual": parallel, "num_kv_heads": config.num_heads}
 
 
-FAMILIES = (
-    Family(
-        classes={"GPTNeoXForCausalLM": "gptneox"},
-        activations=("gelu",),
-        layer=_table,
-        ends={"token_embd": "embed_in", "output_norm": at("final_layer_norm", bias=True)},
-        keys=_keys,
-        renames=(
-            ("gpt_neox.layers.", "model.layers."), ("gpt_neox.", ""), ("embed_out.", "lm_head."),
-        ),
-        # Tables that old checkpoints have in addition to the weights.
-        unused=r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
-        defaults={
-                "hidden_act": "gelu",
-                "layer_norm_eps": 1e-5,
-                "partial_rotary_factor": 0.25,
-                "tie_word_embeddings": False,
-            },
-            epsilon="layer_norm_eps",
-            partial_rope=True,
-            older={"partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"},
+FAMILY = Family(
+    classes={"GPTNeoXForCausalLM": "gptneox"},
+    activations=("gelu",),
+    layer=_table,
+    ends={"token_embd": "embed_in", "output_norm": at("final_layer_norm", bias=True)},
+    keys=_keys,
+    renames=(
+        ("gpt_neox.layers.", "model.layers."), ("gpt_neox.", ""), ("embed_out.", "lm_head."),
     ),
+    # Tables that old checkpoints have in addition to the weights.
+    unused=r"model\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\..*)",
+    defaults={
+            "hidden_act": "gelu",
+            "layer_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.25,
+            "tie_word_embeddings": False,
+        },
+        epsilon="layer_norm_eps",
+        partial_rope=True,
+        older={"partial_rotary_factor": "rotary_pct", "rope_theta": "rotary_emb_base"},
 )  # fmt: skip

@@ -55,14 +55,12 @@ def _check(config: ModelConfig, values: Values) -> None:
     refuse_other(values, {"bias": (False,)})
 
 
-FAMILIES = (
-    Family(
-        classes={"InternLM2ForCausalLM": "internlm2"},
-        layer=_layer,
-        ends={"token_embd": "model.tok_embeddings", "output_norm": "model.norm"},
-        check=_check,
-        renames=(("output.", "lm_head."),),
-        rope_types=("linear", "dynamic"),
-        defaults={"bias": True, "rms_norm_eps": 1e-6, "tie_word_embeddings": False},
-    ),
+FAMILY = Family(
+    classes={"InternLM2ForCausalLM": "internlm2"},
+    layer=_layer,
+    ends={"token_embd": "model.tok_embeddings", "output_norm": "model.norm"},
+    check=_check,
+    renames=(("output.", "lm_head."),),
+    rope_types=("linear", "dynamic"),
+    defaults={"bias": True, "rms_norm_eps": 1e-6, "tie_word_embeddings": False},
 )

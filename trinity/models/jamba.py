@@ -80,20 +80,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"JambaForCausalLM": "jamba"},
-        layer=_table,
-        ends={"token_embd": "model.embed_tokens", "output_norm": "model.final_layernorm"},
-        keys=_keys,
-        defaults={
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-6,
-            "mamba_conv_bias": True,
-            "tie_word_embeddings": False,
-            "num_experts": 16,
-            "num_experts_per_tok": 2,
-        },
-        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-    ),
+FAMILY = Family(
+    classes={"JambaForCausalLM": "jamba"},
+    layer=_table,
+    ends={"token_embd": "model.embed_tokens", "output_norm": "model.final_layernorm"},
+    keys=_keys,
+    defaults={
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-6,
+        "mamba_conv_bias": True,
+        "tie_word_embeddings": False,
+        "num_experts": 16,
+        "num_experts_per_tok": 2,
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
 )

@@ -127,29 +127,27 @@ def _check_gates(config: ModelConfig, values: Values) -> None:
         )
 
 
-FAMILIES = (
-    Family(
-        classes={"LagunaForCausalLM": "laguna"},
-        layer=_LAYER,
-        prepare=_prepared,
-        keys=_keys,
-        windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
-        partial_rope=True,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 8,
-            "sliding_window": 512,
-            "gating": True,
-            "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512,
-            "num_experts": 256,
-            "num_experts_per_tok": 8,
-            "tie_word_embeddings": False,
-            "rope_parameters": {
-                "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
-                "sliding_attention": {"rope_theta": 10_000.0},
-            },
+FAMILY = Family(
+    classes={"LagunaForCausalLM": "laguna"},
+    layer=_LAYER,
+    prepare=_prepared,
+    keys=_keys,
+    windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
+    partial_rope=True,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "sliding_window": 512,
+        "gating": True,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "full_attention": {"rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_theta": 10_000.0},
         },
-        experts=ExpertTerms(("num_experts", "num_local_experts")),
-    ),
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts")),
 )

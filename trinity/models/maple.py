@@ -51,16 +51,14 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"expert_swiglu_limits": limits}
 
 
-FAMILIES = (
-    Family(
-        classes={"MapleForCausalLM": "maple"},
-        layer=pre_norm_layer(
-            {**attention(), **head_norms()},
-            {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
-        ),
-        keys=_keys,
-        windows=WindowTerms(gguf="layers"),
-        partial_rope=True,
-        experts=ExpertTerms(("num_experts",)),
+FAMILY = Family(
+    classes={"MapleForCausalLM": "maple"},
+    layer=pre_norm_layer(
+        {**attention(), **head_norms()},
+        {"ffn_gate_inp": "mlp.gate", **experts("mlp.experts")},
     ),
+    keys=_keys,
+    windows=WindowTerms(gguf="layers"),
+    partial_rope=True,
+    experts=ExpertTerms(("num_experts",)),
 )  # fmt: skip

@@ -39,24 +39,22 @@ def _check(config: ModelConfig, values: Values) -> None:
     refuse_other(values, {"norm_topk_prob": (True,), "mlp_layer_types": (None, sparse)})
 
 
-FAMILIES = (
-    Family(
-        classes={"MellumForCausalLM": "mellum"},
-        layer=LAYER3,
-        check=_check,
-        unused=r"(model\.)?mtp\..*",
-        windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 4,
-            "sliding_window": 1024,
-            "norm_topk_prob": True,
-            "tie_word_embeddings": False,
-            "rope_parameters": {
-                "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
-            },
+FAMILY = Family(
+    classes={"MellumForCausalLM": "mellum"},
+    layer=LAYER3,
+    check=_check,
+    unused=r"(model\.)?mtp\..*",
+    windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 4,
+        "sliding_window": 1024,
+        "norm_topk_prob": True,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
         },
-        experts=ExpertTerms(("num_experts", "num_local_experts")),
-    ),
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts")),
 )

@@ -59,20 +59,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"rope_dim": rope_dim, "expert_gating": SIGMOID}
 
 
-FAMILIES = (
-    Family(
-        classes={"MiniMaxM2ForCausalLM": "minimax-m2"},
-        layer=_LAYER,
-        keys=_keys,
-        partial_rope=True,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 8,
-            "num_local_experts": 256,
-            "num_experts_per_tok": 8,
-            "rope_theta": 5e6,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-    ),
+FAMILY = Family(
+    classes={"MiniMaxM2ForCausalLM": "minimax-m2"},
+    layer=_LAYER,
+    keys=_keys,
+    partial_rope=True,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "num_local_experts": 256,
+        "num_experts_per_tok": 8,
+        "rope_theta": 5e6,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
 )

@@ -73,20 +73,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return keys
 
 
-FAMILIES = (
-    Family(
-        classes={"Ministral3ForCausalLM": "mistral3"},
-        wrappers={"Mistral3ForConditionalGeneration": "mistral3"},
-        layer=_LAYER,
-        keys=_keys,
-        windows=WindowTerms(),
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-5,
-            "rope_parameters": _YARN,
-        },
-        rope_types=("yarn",),
-        of_type={"mistral": {"num_key_value_heads": 8, "sliding_window": 4096}},
-    ),
+FAMILY = Family(
+    classes={"Ministral3ForCausalLM": "mistral3"},
+    wrappers={"Mistral3ForConditionalGeneration": "mistral3"},
+    layer=_LAYER,
+    keys=_keys,
+    windows=WindowTerms(),
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": _YARN,
+    },
+    rope_types=("yarn",),
+    of_type={"mistral": {"num_key_value_heads": 8, "sliding_window": 4096}},
 )

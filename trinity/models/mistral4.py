@@ -80,17 +80,15 @@ _LAYER = partial(
         },
     },
 )
-FAMILIES = (
-    replace(
-        latent_family(
-            "Mistral4ForCausalLM", "mistral4", _LAYER, _keys,
-            {"kv_lora_rank": 256, "q_lora_rank": 1024, "qk_nope_head_dim": 64,
-             "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 1,
-             "norm_topk_prob": True, "rope_parameters": _YARN},
-            rope_types=("yarn",),
-        ),
-        wrappers={"Mistral3ForConditionalGeneration": "mistral4"},
-        prepare=_prepared,
-        inner_type="mistral4",
+FAMILY = replace(
+    latent_family(
+        "Mistral4ForCausalLM", "mistral4", _LAYER, _keys,
+        {"kv_lora_rank": 256, "q_lora_rank": 1024, "qk_nope_head_dim": 64,
+         "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 1,
+         "norm_topk_prob": True, "rope_parameters": _YARN},
+        rope_types=("yarn",),
     ),
+    wrappers={"Mistral3ForConditionalGeneration": "mistral4"},
+    prepare=_prepared,
+    inner_type="mistral4",
 )  # fmt: skip

@@ -104,28 +104,26 @@ def _check(config: ModelConfig, values: Values) -> None:
         )
 
 
-FAMILIES = (
-    Family(
-        wrappers={"MuseGlimmerForConditionalGeneration": "muse-glimmer"},
-        layer=_table,
-        check=_check,
-        activation="hidden_activation",
-        windows=WindowTerms(_PERIOD, gguf="layers"),
-        fields={
-            "logit_scale": "output_multiplier",
-            "final_logit_softcap": "final_logit_softcapping",
-        },
-        rope_types=(),
-        defaults={
-            "hidden_activation": "silu",
-            "num_key_value_heads": 2,
-            "head_dim": 128,
-            "rms_norm_eps": 1e-5,
-            "sliding_window": 2048,
-            "final_logit_softcapping": 20.0,
-            _QK_SCALE: 3.87,
-            "output_multiplier": 0.19611613513818404,
-            "tie_word_embeddings": False,
-        },
-    ),
+FAMILY = Family(
+    wrappers={"MuseGlimmerForConditionalGeneration": "muse-glimmer"},
+    layer=_table,
+    check=_check,
+    activation="hidden_activation",
+    windows=WindowTerms(_PERIOD, gguf="layers"),
+    fields={
+        "logit_scale": "output_multiplier",
+        "final_logit_softcap": "final_logit_softcapping",
+    },
+    rope_types=(),
+    defaults={
+        "hidden_activation": "silu",
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 2048,
+        "final_logit_softcapping": 20.0,
+        _QK_SCALE: 3.87,
+        "output_multiplier": 0.19611613513818404,
+        "tie_word_embeddings": False,
+    },
 )

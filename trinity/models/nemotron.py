@@ -35,21 +35,19 @@ _LAYER: Table = {
     "ffn_down": at("mlp.down_proj", bias="mlp_bias"),
 }
 
-FAMILIES = (
-    Family(
-        classes={"NemotronForCausalLM": "nemotron"},
-        activations=("relu2",),
-        layer=_LAYER,
-        ends={**EMBEDDING, "output_norm": at("model.norm", add=1.0, bias=True)},
-        check=check_even_heads,
-        epsilon="norm_eps",
-        partial_rope=True,
-        rope_types=("linear",),
-        defaults={
-            "hidden_act": "relu2",
-            "norm_eps": 1e-5,
-            "partial_rotary_factor": 0.5,
-            "tie_word_embeddings": False,
-        },
-    ),
+FAMILY = Family(
+    classes={"NemotronForCausalLM": "nemotron"},
+    activations=("relu2",),
+    layer=_LAYER,
+    ends={**EMBEDDING, "output_norm": at("model.norm", add=1.0, bias=True)},
+    check=check_even_heads,
+    epsilon="norm_eps",
+    partial_rope=True,
+    rope_types=("linear",),
+    defaults={
+        "hidden_act": "relu2",
+        "norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": False,
+    },
 )

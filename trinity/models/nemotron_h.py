@@ -205,21 +205,19 @@ def _nemotron_keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"NemotronHForCausalLM": "nemotron_h"},
-        activations=("relu2",),
-        layer=_nemotron_layer,
-        ends=_NEMOTRON_ENDS,
-        keys=_nemotron_keys,
-        activation="mlp_hidden_act",
-        epsilon="layer_norm_epsilon",
-        defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
-        experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
-        kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
-        unused=r"(model\.)?mtp\..*",
-        renames=(("backbone.", "model."),),
-        with_experts="nemotron_h_moe",
-        ties=False,
-    ),
+FAMILY = Family(
+    classes={"NemotronHForCausalLM": "nemotron_h"},
+    activations=("relu2",),
+    layer=_nemotron_layer,
+    ends=_NEMOTRON_ENDS,
+    keys=_nemotron_keys,
+    activation="mlp_hidden_act",
+    epsilon="layer_norm_epsilon",
+    defaults={"layer_norm_epsilon": 1e-5, "use_conv_bias": True},
+    experts=ExpertTerms(("n_routed_experts",), optional=True, kinds=("moe", _EXPERTS)),
+    kinds=(*_NEMOTRON_LISTS, "hybrid_override_pattern"),
+    unused=r"(model\.)?mtp\..*",
+    renames=(("backbone.", "model."),),
+    with_experts="nemotron_h_moe",
+    ties=False,
 )

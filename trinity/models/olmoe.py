@@ -56,12 +56,10 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"expert_intermediate_size": None}  # the default of readers: feed_forward_length
 
 
-FAMILIES = (
-    Family(
-        classes={"OlmoeForCausalLM": "olmoe"},
-        layer=_LAYER,
-        keys=_keys,
-        defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
-        experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
-    ),
+FAMILY = Family(
+    classes={"OlmoeForCausalLM": "olmoe"},
+    layer=_LAYER,
+    keys=_keys,
+    defaults={"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8},
+    experts=ExpertTerms(("num_experts", "num_local_experts"), width="intermediate_size"),
 )

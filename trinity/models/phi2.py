@@ -50,15 +50,13 @@ def _phi2_check(config: ModelConfig, values: Values) -> None:
         )
 
 
-FAMILIES = (
-    Family(
-        classes={"PhiForCausalLM": "phi2"},
-        activations=("gelu_new", "gelu_pytorch_tanh"),
-        layer=_PHI2,
-        ends=_PHI2_ENDS,
-        check=_phi2_check,
-        defaults={"hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "layer_norm_eps": 1e-5},
-        epsilon="layer_norm_eps",
-        partial_rope=True,
-    ),
+FAMILY = Family(
+    classes={"PhiForCausalLM": "phi2"},
+    activations=("gelu_new", "gelu_pytorch_tanh"),
+    layer=_PHI2,
+    ends=_PHI2_ENDS,
+    check=_phi2_check,
+    defaults={"hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "layer_norm_eps": 1e-5},
+    epsilon="layer_norm_eps",
+    partial_rope=True,
 )

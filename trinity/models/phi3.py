@@ -36,15 +36,13 @@ _LAYER = pre_norm_layer(
 )
 
 
-FAMILIES = (
-    Family(
-        classes={"Phi3ForCausalLM": "phi3"},
-        layer=_LAYER,
-        # A window of 0 distinguishes Phi 4 from the others.
-        windows=WindowTerms(gguf="size"),
-        fields={"rope_original_context": "original_max_position_embeddings"},
-        defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
-        rope_types=("longrope", "su"),
-        partial_rope=True,
-    ),
+FAMILY = Family(
+    classes={"Phi3ForCausalLM": "phi3"},
+    layer=_LAYER,
+    # A window of 0 distinguishes Phi 4 from the others.
+    windows=WindowTerms(gguf="size"),
+    fields={"rope_original_context": "original_max_position_embeddings"},
+    defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+    rope_types=("longrope", "su"),
+    partial_rope=True,
 )

@@ -79,24 +79,22 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {**keys, "rope_attn_factor": short, "rope_original_context": context}
 
 
-FAMILIES = (
-    Family(
-        # Published checkpoints have the first name, those that transformers saves the second.
-        classes={"PhiMoEForCausalLM": "phimoe", "PhimoeForCausalLM": "phimoe"},
-        layer=_LAYER,
-        ends=_ENDS,
-        keys=_keys,
-        windows=WindowTerms(gguf="size"),
-        rope_types=("longrope", "su"),
-        experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
-        defaults={
-            "num_experts_per_tok": 2,
-            "num_key_value_heads": 8,
-            "num_local_experts": 16,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 1e6,
-            "router_jitter_noise": 0.01,
-            "tie_word_embeddings": False,
-        },
-    ),
+FAMILY = Family(
+    # Published checkpoints have the first name, those that transformers saves the second.
+    classes={"PhiMoEForCausalLM": "phimoe", "PhimoeForCausalLM": "phimoe"},
+    layer=_LAYER,
+    ends=_ENDS,
+    keys=_keys,
+    windows=WindowTerms(gguf="size"),
+    rope_types=("longrope", "su"),
+    experts=ExpertTerms(("num_local_experts", "num_experts"), width="intermediate_size"),
+    defaults={
+        "num_experts_per_tok": 2,
+        "num_key_value_heads": 8,
+        "num_local_experts": 16,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "router_jitter_noise": 0.01,
+        "tie_word_embeddings": False,
+    },
 )

@@ -138,26 +138,24 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"Rwkv6ForCausalLM": "rwkv6"},
-        layer=_table,
-        ends={
-            "token_embd": "rwkv.embeddings",
-            "token_embd_norm": at("model.layers.0.pre_ln", bias=True),
-            "output_norm": at("rwkv.ln_out", bias=True),
-        },
-        prepare=_prepared,
-        keys=_keys,
-        renames=(("rwkv.blocks.", "model.layers."), ("head.", "lm_head.")),
-        epsilon="layer_norm_epsilon",
-        defaults={
-            "head_size": 64,
-            "head_size_divisor": 8,
-            "layer_norm_epsilon": 1e-5,
-            "max_position_embeddings": 1 << 20,
-            "num_attention_heads": 1,
-            "tie_word_embeddings": False,
-        },
-    ),
+FAMILY = Family(
+    classes={"Rwkv6ForCausalLM": "rwkv6"},
+    layer=_table,
+    ends={
+        "token_embd": "rwkv.embeddings",
+        "token_embd_norm": at("model.layers.0.pre_ln", bias=True),
+        "output_norm": at("rwkv.ln_out", bias=True),
+    },
+    prepare=_prepared,
+    keys=_keys,
+    renames=(("rwkv.blocks.", "model.layers."), ("head.", "lm_head.")),
+    epsilon="layer_norm_epsilon",
+    defaults={
+        "head_size": 64,
+        "head_size_divisor": 8,
+        "layer_norm_epsilon": 1e-5,
+        "max_position_embeddings": 1 << 20,
+        "num_attention_heads": 1,
+        "tie_word_embeddings": False,
+    },
 )

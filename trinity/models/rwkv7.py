@@ -164,36 +164,34 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"RWKV7ForCausalLM": "rwkv7"},
-        activation="hidden_act",
-        activations=("sqrelu",),
-        layer=_table,
-        ends={
-            "token_embd": "model.embeddings",
-            "token_embd_norm": at("model.layers.0.pre_norm", bias=True),
-            "output_norm": at("model.norm", bias=True),
-        },
-        prepare=_prepared,
-        keys=_keys,
-        # Only later layers mix values in.
-        renames=((f"{_FIRST}v_lora.", f"{_FIRST}unused."),),
-        unused=r"model\.layers\.0\.attn\.unused\..*",
-        epsilon="norm_eps",
-        defaults={
-            "a_low_rank_dim": 64,
-            "decay_low_rank_dim": 64,
-            "gate_low_rank_dim": 128,
-            "head_dim": 64,
-            "hidden_act": "sqrelu",
-            "max_position_embeddings": 2048,
-            "norm_bias": True,
-            "norm_eps": 1e-5,
-            "norm_first": True,
-            "num_attention_heads": 1,
-            "tie_word_embeddings": False,
-            "v_low_rank_dim": 16,
-        },
-    ),
+FAMILY = Family(
+    classes={"RWKV7ForCausalLM": "rwkv7"},
+    activation="hidden_act",
+    activations=("sqrelu",),
+    layer=_table,
+    ends={
+        "token_embd": "model.embeddings",
+        "token_embd_norm": at("model.layers.0.pre_norm", bias=True),
+        "output_norm": at("model.norm", bias=True),
+    },
+    prepare=_prepared,
+    keys=_keys,
+    # Only later layers mix values in.
+    renames=((f"{_FIRST}v_lora.", f"{_FIRST}unused."),),
+    unused=r"model\.layers\.0\.attn\.unused\..*",
+    epsilon="norm_eps",
+    defaults={
+        "a_low_rank_dim": 64,
+        "decay_low_rank_dim": 64,
+        "gate_low_rank_dim": 128,
+        "head_dim": 64,
+        "hidden_act": "sqrelu",
+        "max_position_embeddings": 2048,
+        "norm_bias": True,
+        "norm_eps": 1e-5,
+        "norm_first": True,
+        "num_attention_heads": 1,
+        "tie_word_embeddings": False,
+        "v_low_rank_dim": 16,
+    },
 )

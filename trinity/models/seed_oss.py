@@ -25,12 +25,8 @@ ARCHITECTURES = (Architecture(("seed_oss",), _layer, rope_halves=True),)
 
 # -- In transformers' checkpoints --
 
-FAMILIES = (
-    Family(
-        classes={"SeedOssForCausalLM": "seed_oss"},
-        layer=pre_norm_layer(
-            attention(bias="attention_bias"), gated(), ffn_norm="post_attention_norm"
-        ),
-        defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
-    ),
+FAMILY = Family(
+    classes={"SeedOssForCausalLM": "seed_oss"},
+    layer=pre_norm_layer(attention(bias="attention_bias"), gated(), ffn_norm="post_attention_norm"),
+    defaults={"head_dim": 128, "num_key_value_heads": 8, "attention_bias": True},
 )

@@ -42,17 +42,15 @@ def _check(config: ModelConfig, values: Values) -> None:
         )
 
 
-FAMILIES = (
-    Family(
-        classes={"SmolLM3ForCausalLM": "smollm3"},
-        layer=LAYER,
-        check=_check,
-        windows=WindowTerms(),
-        defaults={
-            "num_key_value_heads": 4,
-            "rope_theta": 2_000_000.0,
-            "use_sliding_window": False,
-            "tie_word_embeddings": True,
-        },
-    ),
+FAMILY = Family(
+    classes={"SmolLM3ForCausalLM": "smollm3"},
+    layer=LAYER,
+    check=_check,
+    windows=WindowTerms(),
+    defaults={
+        "num_key_value_heads": 4,
+        "rope_theta": 2_000_000.0,
+        "use_sliding_window": False,
+        "tie_word_embeddings": True,
+    },
 )

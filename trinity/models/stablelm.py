@@ -59,20 +59,18 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return {"parallel_residual": values.flag("use_parallel_residual")}
 
 
-FAMILIES = (
-    Family(
-        classes={"StableLmForCausalLM": "stablelm", "StableLMEpochForCausalLM": "stablelm"},
-        layer=_table,
-        ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
-        keys=_keys,
-        epsilon="layer_norm_eps",
-        partial_rope=True,
-        defaults={
-            "layer_norm_eps": 1e-5,
-            "num_key_value_heads": 32,
-            "partial_rotary_factor": 0.25,
-            "tie_word_embeddings": False,
-        },
-        older={"partial_rotary_factor": "rope_pct"},
-    ),
+FAMILY = Family(
+    classes={"StableLmForCausalLM": "stablelm", "StableLMEpochForCausalLM": "stablelm"},
+    layer=_table,
+    ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
+    keys=_keys,
+    epsilon="layer_norm_eps",
+    partial_rope=True,
+    defaults={
+        "layer_norm_eps": 1e-5,
+        "num_key_value_heads": 32,
+        "partial_rotary_factor": 0.25,
+        "tie_word_embeddings": False,
+    },
+    older={"partial_rotary_factor": "rope_pct"},
 )

@@ -40,20 +40,18 @@ _LAYER: Table = {
 }
 _ENDS: Table = {**EMBEDDING, "output_norm": at("model.norm", bias=True)}
 
-FAMILIES = (
-    Family(
-        classes={"Starcoder2ForCausalLM": "starcoder2"},
-        activations=(_TANH,),
-        layer=_LAYER,
-        ends=_ENDS,
-        windows=WindowTerms(),
-        defaults={
-            "hidden_act": _TANH,
-            "num_key_value_heads": 2,
-            "norm_epsilon": 1e-5,
-            "use_bias": True,
-            "tie_word_embeddings": True,
-        },
-        epsilon="norm_epsilon",
-    ),
+FAMILY = Family(
+    classes={"Starcoder2ForCausalLM": "starcoder2"},
+    activations=(_TANH,),
+    layer=_LAYER,
+    ends=_ENDS,
+    windows=WindowTerms(),
+    defaults={
+        "hidden_act": _TANH,
+        "num_key_value_heads": 2,
+        "norm_epsilon": 1e-5,
+        "use_bias": True,
+        "tie_word_embeddings": True,
+    },
+    epsilon="norm_epsilon",
 )

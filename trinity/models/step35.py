@@ -258,34 +258,32 @@ def _limits(config: ModelConfig, values: Values, key: str) -> object:
     return np.array(found, np.float32)
 
 
-FAMILIES = (
-    Family(
-        classes={"Step3p5ForCausalLM": "step35"},
-        wrappers={"Step3p7ForConditionalGeneration": "step35"},
-        layer=_table,
-        ends={**table.EMBEDDING, "output_norm": table.at("model.norm", add=1.0)},
-        prepare=_prepared,
-        keys=_keys,
-        unused=mixture.unused,
-        whole_factors=True,
-        windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
-        rope_types=("llama3",),
-        partial_rope=True,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-5,
-            "moe_intermediate_size": 1280,
-            "share_expert_dim": 1280,
-            "n_routed_experts": 288,
-            "num_experts_per_tok": 8,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("n_routed_experts",)),
-        older={
-            "num_key_value_heads": "num_attention_groups",
-            "n_routed_experts": "moe_num_experts",
-            "num_experts_per_tok": "moe_top_k",
-        },
-    ),
+FAMILY = Family(
+    classes={"Step3p5ForCausalLM": "step35"},
+    wrappers={"Step3p7ForConditionalGeneration": "step35"},
+    layer=_table,
+    ends={**table.EMBEDDING, "output_norm": table.at("model.norm", add=1.0)},
+    prepare=_prepared,
+    keys=_keys,
+    unused=mixture.unused,
+    whole_factors=True,
+    windows=WindowTerms(1, gguf="layers"),  # if layers are not listed, none has a window
+    rope_types=("llama3",),
+    partial_rope=True,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "moe_intermediate_size": 1280,
+        "share_expert_dim": 1280,
+        "n_routed_experts": 288,
+        "num_experts_per_tok": 8,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("n_routed_experts",)),
+    older={
+        "num_key_value_heads": "num_attention_groups",
+        "n_routed_experts": "moe_num_experts",
+        "num_experts_per_tok": "moe_top_k",
+    },
 )
