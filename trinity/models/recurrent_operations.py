@@ -265,11 +265,8 @@ class RwkvKeys(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class RwkvRule(Recurrent):
-    """Update the state by ``w``, ``k``, ``v``, ``a``, ``keys``; then read it by ``r`` into ``o``.
-
-    Source of the formulas: ops/rwkv.py.
-    """
+class HeadStates(Recurrent):
+    """An operation with a square of ``size`` x ``size`` values for each head."""
 
     heads: int
     size: int
@@ -278,6 +275,14 @@ class RwkvRule(Recurrent):
     def state_width(self) -> int:
         """The number of float32 values of the state."""
         return _state_values(self.heads, self.size, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class RwkvRule(HeadStates):
+    """Update the state by ``w``, ``k``, ``v``, ``a``, ``keys``; then read it by ``r`` into ``o``.
+
+    Source of the formulas: ops/rwkv.py.
+    """
 
     def buffers(self) -> Widths:
         """The number of values per row of each buffer."""
@@ -337,19 +342,11 @@ class Wkv6Decay(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Wkv6Rule(Recurrent):
+class Wkv6Rule(HeadStates):
     """Read the state and the present ``k`` and ``v`` by ``r`` into ``o``; then update the state.
 
     Source of the formulas: ops/rwkv6.py.
     """
-
-    heads: int
-    size: int
-
-    @property
-    def state_width(self) -> int:
-        """The number of float32 values of the state."""
-        return _state_values(self.heads, self.size, self.size)
 
     def buffers(self) -> Widths:
         """The number of values per row of each buffer."""
