@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Joined, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import TowerConfig
 from trinity.images.tower_weights import TowerWeights
 
@@ -100,14 +100,14 @@ GEMMA3 = ImageFamily(
     texts=_texts,
     projector=("mm.input_projection",),
     joined=_joined,
-    prefixes=SIGLIP_PREFIXES,
+    prefixes=siglip.PREFIXES,
     ends={
-        **SIGLIP_ENDS,
+        **siglip.ENDS,
         "mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm",
         "mm.input_projection": "multi_modal_projector.mm_input_projection_weight",
     },
-    layer=SIGLIP_LAYER,
-    layers=SIGLIP_LAYERS,
+    layer=siglip.LAYER,
+    layers=siglip.LAYERS,
     merge=_merge,
     settings=_settings,
     usual_merge=4,
@@ -116,14 +116,10 @@ GEMMA3 = ImageFamily(
     of_class=_of_class,
     architecture="gemma3",
     both_ways=lambda text, values: True,
-    vision_defaults={
-        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
-        "num_attention_heads": 12, "image_size": 224, "patch_size": 16,
-        "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
-    },
+    vision_defaults=siglip.DEFAULTS,
     processor_defaults={
-        "size": {"height": 224, "width": 224}, "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5], "resample": _BILINEAR, "pan_and_scan_max_num_crops": 4,
-        "pan_and_scan_min_crop_size": 256, "pan_and_scan_min_ratio_to_activate": 1.2,
+        **siglip.CHANNELS, "size": {"height": 224, "width": 224}, "resample": _BILINEAR,
+        "pan_and_scan_max_num_crops": 4, "pan_and_scan_min_crop_size": 256,
+        "pan_and_scan_min_ratio_to_activate": 1.2,
     },
 )  # fmt: skip

@@ -7,9 +7,9 @@ modeling_idefics3.py.
 from __future__ import annotations
 
 from trinity.formats.huggingface.values import Values
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
 
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
 
@@ -43,21 +43,18 @@ IDEFICS3 = ImageFamily(
     texts=_texts,
     projector=("mm.model.fc",),
     prefixes=("model.vision_model.", "vision_model.", "model.", ""),
-    ends={**SIGLIP_ENDS, "mm.model.fc": "connector.modality_projection.proj"},
-    layer=SIGLIP_LAYER,
-    layers=SIGLIP_LAYERS,
+    ends={**siglip.ENDS, "mm.model.fc": "connector.modality_projection.proj"},
+    layer=siglip.LAYER,
+    layers=siglip.LAYERS,
     merge=lambda values: values.size("scale_factor", "num_layers", 2),
     settings=_settings,
     usual_merge=None,
     usual_settings=ImageSettings(tile=364, longest_edge=1456, splits=True, resample=1),
     vision_defaults={
-        "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 12,
-        "num_attention_heads": 16, "image_size": 224, "patch_size": 32,
-        "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+        **siglip.DEFAULTS, "hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32,
     },
     processor_defaults={
         "size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364},
-        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": 1,
-        "do_image_splitting": True,
+        **siglip.CHANNELS, "resample": 1, "do_image_splitting": True,
     },
 )  # fmt: skip

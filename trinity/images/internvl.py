@@ -16,6 +16,7 @@ from typing import Any
 
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.values import Values
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import Norm
@@ -139,8 +140,7 @@ INTERNVL = ImageFamily(
     },
     processor_defaults={
         "size": {"height": 384, "width": 384}, "resample": _BICUBIC, "min_patches": 1,
-        "max_patches": 12, "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "max_patches": 12, **siglip.CLIP_CHANNELS,
     },
 )  # fmt: skip
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from trinity.errors import UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import pixel_limits
 from trinity.images.tower_weights import PATCHES, channels_first
 
@@ -75,17 +75,17 @@ LFM2_VL = ImageFamily(
     texts=_texts,
     projector=("mm.1", "mm.2"),
     projector_norm=_NORM,
-    prefixes=SIGLIP_PREFIXES,
+    prefixes=siglip.PREFIXES,
     ends={
-        **SIGLIP_ENDS,
+        **siglip.ENDS,
         "mm.1": "multi_modal_projector.linear_1",
         "mm.2": "multi_modal_projector.linear_2",
     },
     optional={
         f"{_NORM}.{part}": f"multi_modal_projector.layer_norm.{part}" for part in ("weight", "bias")
     },
-    layer=SIGLIP_LAYER,
-    layers=SIGLIP_LAYERS,
+    layer=siglip.LAYER,
+    layers=siglip.LAYERS,
     merge=lambda values: values.size("downsample_factor", "num_layers", 2),
     settings=_settings,
     usual_merge=2,
@@ -104,7 +104,7 @@ LFM2_VL = ImageFamily(
         "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
     },
     processor_defaults={
-        "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "resample": _BILINEAR,
+        **siglip.CHANNELS, "resample": _BILINEAR,
         "encoder_patch_size": 16, "downsample_factor": 2, "min_image_tokens": 64,
         "max_image_tokens": 256, "tile_size": 512, "min_tiles": 2, "max_tiles": 10,
         "max_pixels_tolerance": 2.0, "do_image_splitting": True, "use_thumbnail": True,

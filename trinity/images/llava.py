@@ -22,9 +22,9 @@ from trinity.config import ModelConfig
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS, SIGLIP_PREFIXES
 from trinity.images.tower_config import TowerConfig
 
 _BICUBIC = 3
@@ -187,9 +187,9 @@ LLAVA = ImageFamily(
     cut="anyres",
     order=_order,
     projector=("mm.0", "mm.2"),
-    prefixes=SIGLIP_PREFIXES,
+    prefixes=siglip.PREFIXES,
     ends={
-        **{name: own for name, own in SIGLIP_ENDS.items() if name != "v.post_ln"},
+        **{name: own for name, own in siglip.ENDS.items() if name != "v.post_ln"},
         "mm.0": "multi_modal_projector.linear_1",
         "mm.2": "multi_modal_projector.linear_2",
     },
@@ -199,8 +199,8 @@ LLAVA = ImageFamily(
         "v.pre_ln.bias": "pre_layrnorm.bias",
         NEWLINE: "image_newline",
     },
-    layer=SIGLIP_LAYER,
-    layers=SIGLIP_LAYERS,
+    layer=siglip.LAYER,
+    layers=siglip.LAYERS,
     settings=_settings,
     usual_settings=ImageSettings(
         tile=336, longest_edge=336, splits=True, resample=_BICUBIC, shortest_edge=336
@@ -221,8 +221,7 @@ LLAVA = ImageFamily(
     },
     processor_defaults={
         "size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224},
-        "resample": _BICUBIC, "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "resample": _BICUBIC, **siglip.CLIP_CHANNELS,
     },
 )  # fmt: skip
 LLAVA_NEXT = replace(

@@ -18,9 +18,9 @@ import numpy as np
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily, Squares
 from trinity.images.settings import ImageSettings
-from trinity.images.siglip import SIGLIP_ENDS, SIGLIP_LAYER, SIGLIP_LAYERS
 
 _BICUBIC = 3
 _PROJECTION, _JOINED = "resampler.proj.weight", "resampler.attn.in_proj_"
@@ -143,7 +143,7 @@ MINICPMV = ImageFamily(
     projector=("resampler.proj",),
     prefixes=("vpm.", ""),
     ends={
-        **SIGLIP_ENDS,
+        **siglip.ENDS,
         **{
             f"resampler.{name}": f"resampler.{name}"
             for name in ("ln_q", "ln_kv", "ln_post", "proj")
@@ -155,8 +155,8 @@ MINICPMV = ImageFamily(
         name: name
         for name in ("resampler.query", f"{_JOINED}weight", f"{_JOINED}bias")
     },
-    layer=SIGLIP_LAYER,
-    layers=SIGLIP_LAYERS,
+    layer=siglip.LAYER,
+    layers=siglip.LAYERS,
     settings=_settings,
     usual_settings=ImageSettings(
         tile=448, longest_edge=448, splits=True, resample=_BICUBIC, unit=14, most_tiles=9,
@@ -169,11 +169,7 @@ MINICPMV = ImageFamily(
     variant=_variant,
     positions="nearest",
     activations=("gelu",),
-    vision_defaults={
-        "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
-        "num_attention_heads": 12, "image_size": 224, "patch_size": 16,
-        "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
-    },
+    vision_defaults=siglip.DEFAULTS,
     processor_defaults={"scale_resolution": 448, "patch_size": 14, "max_slice_nums": 9},
 )  # fmt: skip
 MINICPMV_25 = replace(

@@ -17,6 +17,7 @@ import numpy as np
 from trinity.errors import ConfigError, UnsupportedError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 
@@ -149,9 +150,7 @@ PIXTRAL = ImageFamily(
         "num_attention_heads": 16, "image_size": 1024, "patch_size": 16, "hidden_act": "gelu",
     },
     processor_defaults={
-        "size": {"longest_edge": 1024}, "resample": _BICUBIC,
-        "image_mean": [0.48145466, 0.4578275, 0.40821073],
-        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "size": {"longest_edge": 1024}, "resample": _BICUBIC, **siglip.CLIP_CHANNELS,
     },
 )  # fmt: skip
 # Pixtral 12B, which joins no patches.

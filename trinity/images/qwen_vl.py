@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trinity.errors import ConfigError
 from trinity.formats.huggingface.values import Values
 from trinity.formats.provider import Tensor
+from trinity.images import siglip
 from trinity.images.family import ImageFamily
 from trinity.images.settings import ImageSettings
 from trinity.images.tower_config import MOST_ROWS, pixel_limits
@@ -166,15 +167,10 @@ QWEN3VL = ImageFamily(
         "layer_norm_eps": 1e-6,
     },
     processor_defaults={
-        "size": {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5], "resample": _BICUBIC, "patch_size": 16, "merge_size": 2,
+        "size": {"shortest_edge": 1 << 16, "longest_edge": 1 << 24}, **siglip.CHANNELS,
+        "resample": _BICUBIC, "patch_size": 16, "merge_size": 2,
     },
 )  # fmt: skip
-
-_CLIP = {
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
-}
 QWEN2VL = replace(
     QWEN3VL,
     name="qwen2vl_merger",
@@ -190,7 +186,7 @@ QWEN2VL = replace(
         "layer_norm_eps": 1e-6,
     },
     processor_defaults={
-        "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}, **_CLIP,
+        "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}, **siglip.CLIP_CHANNELS,
         "resample": _BICUBIC, "patch_size": 14, "merge_size": 2,
     },
 )  # fmt: skip

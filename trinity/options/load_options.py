@@ -12,7 +12,7 @@ from trinity.errors import InputError
 from trinity.options.adapter_files import AdapterFile, check_adapters, parse_adapters
 from trinity.options.checks import parse_bytes
 from trinity.options.key_overrides import KeyValue, check_overrides, read_overrides
-from trinity.options.option import API_ONLY, Option, check_options
+from trinity.options.option import API_ONLY, Option, check_options, path
 
 MOST_THREADS = 1024
 LONGEST_CONTEXT = (1 << 31) - 1  # positions are int32
@@ -112,11 +112,7 @@ class LoadOptions:
     ] = "x86"
     tl_config: Annotated[
         str | os.PathLike[str] | None,
-        Option(
-            "The kernel_config.ini with which a TL1 or TL2 file was made.",
-            values="a path",
-            metavar="FILE",
-        ),
+        path("The kernel_config.ini with which a TL1 or TL2 file was made.", "FILE"),
     ] = None
 
     weight_scale: Annotated[
@@ -216,11 +212,7 @@ class LoadOptions:
     ] = field(default=None, hash=False)
     mmproj: Annotated[
         str | os.PathLike[str] | None,
-        Option(
-            "The vision tower of a GGUF model (mmproj file), with which it reads images.",
-            values="a path",
-            metavar="FILE",
-        ),
+        path("The vision tower of a GGUF model (mmproj file), with which it reads images.", "FILE"),
     ] = None
     vision: Annotated[
         bool,

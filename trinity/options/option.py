@@ -51,6 +51,11 @@ class Option:
     none: int | None = None  # the number that means None on the command line
 
 
+def path(help: str, metavar: str, *flags: str) -> Option:
+    """A file or a folder."""
+    return Option(help, flags or NAMED, values="a path", metavar=metavar)
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """An option with the name, the type and the default of its field."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from trinity.errors import InputError
 from trinity.options.checks import parse_bytes
-from trinity.options.option import NAMED, Option, check_options
+from trinity.options.option import NAMED, Option, check_options, path
 from trinity.server.setting_values import addresses, listed, names, read_keys, read_names, texts
 
 SHORTEST_KEY = 8
@@ -24,11 +24,6 @@ def size(help: str, low: int = 1) -> Option:
 def several(help: str, metavar: str) -> Option:
     """A flag that may be given several times."""
     return Option(help, check=texts, values="texts", repeated=True, read=texts, metavar=metavar)
-
-
-def path(help: str, metavar: str, *flags: str) -> Option:
-    """A file or a folder."""
-    return Option(help, flags or NAMED, values="a path", metavar=metavar)
 
 
 def text(help: str, metavar: str, *flags: str) -> Option:

@@ -20,17 +20,22 @@ FAILED = "Error: "  # prefix of a failed tool's result; chat templates have no f
 CacheControl = Any
 
 
+class CacheableBlock(Body, kw_only=True):
+    """A block after which a request may ask to cache the prompt."""
+
+    cache_control: CacheControl = None
+
+
 class CitationsConfig(Body):
     """Whether the response may cite the block. It has no effect: responses have no citations."""
 
     enabled: Ignorable[Literal[False] | None] = None
 
 
-class TextBlock(Body, tag_field="type", tag="text"):
+class TextBlock(CacheableBlock, tag_field="type", tag="text"):
     """A block of text."""
 
     text: str
-    cache_control: CacheControl = None
     citations: Any = None  # of an earlier response
 
 
@@ -47,11 +52,10 @@ class ImageUrl(Body, tag_field="type", tag="url"):
     url: str
 
 
-class ImageBlock(Body, tag_field="type", tag="image"):
+class ImageBlock(CacheableBlock, tag_field="type", tag="image"):
     """An image in the request, or its URL, which is refused."""
 
     source: ImageSource | ImageUrl
-    cache_control: CacheControl = None
 
 
 class PlainSource(Body, tag_field="type", tag="text"):
@@ -86,39 +90,35 @@ class FileSource(Body, tag_field="type", tag="file"):
     file_id: Any = None
 
 
-class DocumentBlock(Body, tag_field="type", tag="document"):
+class DocumentBlock(CacheableBlock, tag_field="type", tag="document"):
     """A document."""
 
     source: PlainSource | ContentSource | PdfSource | UrlSource | FileSource
     title: str | None = None
     context: str | None = None
     citations: CitationsConfig | None = None
-    cache_control: CacheControl = None
 
 
-class SearchResultBlock(Body, tag_field="type", tag="search_result"):
+class SearchResultBlock(CacheableBlock, tag_field="type", tag="search_result"):
     """A result of the client's own search."""
 
     content: list[TextBlock]
     source: str
     title: str
     citations: CitationsConfig | None = None
-    cache_control: CacheControl = None
 
 
-class BrowserStateBlock(Body, tag_field="type", tag="browser_state"):
+class BrowserStateBlock(CacheableBlock, tag_field="type", tag="browser_state"):
     """The tabs of the client's browser; the model reads them as JSON."""
 
     tabs: list[Any]
     state_changes: list[Any] | None = None
-    cache_control: CacheControl = None
 
 
-class ToolReferenceBlock(Body, tag_field="type", tag="tool_reference"):
+class ToolReferenceBlock(CacheableBlock, tag_field="type", tag="tool_reference"):
     """The name of a tool that the client's tool search found."""
 
     tool_name: str
-    cache_control: CacheControl = None
 
 
 class ThinkingBlock(Body, tag_field="type", tag="thinking"):
@@ -134,27 +134,25 @@ class RedactedThinkingBlock(Body, tag_field="type", tag="redacted_thinking"):
     data: str
 
 
-class CompactionBlock(Body, tag_field="type", tag="compaction"):
+class CompactionBlock(CacheableBlock, tag_field="type", tag="compaction"):
     """A summary of earlier messages by another server; null if that failed."""
 
     content: str | None = None
     encrypted_content: Any = None
     signature: Any = None
     tool_changes: Any = None
-    cache_control: CacheControl = None
 
 
-class ToolUseBlock(Body, tag_field="type", tag="tool_use"):
+class ToolUseBlock(CacheableBlock, tag_field="type", tag="tool_use"):
     """A tool call of an earlier response. ``caller`` has no effect."""
 
     id: str
     name: str
     input: dict[str, Any]
     caller: Any = None
-    cache_control: CacheControl = None
 
 
-class ServerBlock(Body):
+class ServerBlock(CacheableBlock):
     """A tool call that Anthropic's server made in an earlier answer, or its result."""
 
     id: Any = None
@@ -165,7 +163,6 @@ class ServerBlock(Body):
     content: Any = None
     is_error: Any = None
     caller: Any = None
-    cache_control: CacheControl = None
 
 
 class ServerToolUseBlock(ServerBlock, tag_field="type", tag="server_tool_use"):
@@ -233,13 +230,12 @@ ServerBlocks = (
 Readable = TextBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock | ImageBlock
 
 
-class ToolResultBlock(Body, tag_field="type", tag="tool_result"):
+class ToolResultBlock(CacheableBlock, tag_field="type", tag="tool_result"):
     """The result of a tool call."""
 
     tool_use_id: str
     content: str | list[Readable | BrowserStateBlock] | None = None
     is_error: bool | None = None
-    cache_control: CacheControl = None
 
 
 Block = (
