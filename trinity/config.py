@@ -243,6 +243,7 @@ class WeightRotation:
 _SCALE = {"low": 1e-6, "high": 1e6, "example": 2.0}
 _CAP = {"low": 1e-3, "high": 1e6, "example": 30.0}
 _REAL = {"low": -1e4, "high": 1e4}
+_RANK = {"high": 1 << 16, "example": 8}
 _EACH = (0.5,)  # the example of a number that each layer has
 
 
@@ -401,16 +402,14 @@ class ModelConfig:
     ] = 0
     # RWKV 7: the size of a head, and of what decays, rates, values and gates are computed from.
     wkv_head_size: Annotated[int, Key("wkv.head_size", high=1 << 10, example=4)] = 0
-    decay_rank: Annotated[int, Key("attention.decay_lora_rank", high=1 << 16, example=8)] = 0
-    rate_rank: Annotated[int, Key("attention.iclr_lora_rank", high=1 << 16, example=8)] = 0
-    value_rank: Annotated[
-        int, Key("attention.value_residual_mix_lora_rank", high=1 << 16, example=8)
-    ] = 0
-    gate_rank: Annotated[int, Key("attention.gate_lora_rank", high=1 << 16, example=8)] = 0
+    decay_rank: Annotated[int, Key("attention.decay_lora_rank", **_RANK)] = 0
+    rate_rank: Annotated[int, Key("attention.iclr_lora_rank", **_RANK)] = 0
+    value_rank: Annotated[int, Key("attention.value_residual_mix_lora_rank", **_RANK)] = 0
+    gate_rank: Annotated[int, Key("attention.gate_lora_rank", **_RANK)] = 0
     # RWKV 6: what the mixing with the token before and decays are computed from; and after how many
     # layers the state of the stream is halved, 0: never.
-    mix_rank: Annotated[int, Key("time_mix_extra_dim", high=1 << 16, example=8)] = 0
-    time_decay_rank: Annotated[int, Key("time_decay_extra_dim", high=1 << 16, example=8)] = 0
+    mix_rank: Annotated[int, Key("time_mix_extra_dim", **_RANK)] = 0
+    time_decay_rank: Annotated[int, Key("time_decay_extra_dim", **_RANK)] = 0
     halved_every: Annotated[int, Key("rescale_every_n_layers", high=1 << 16)] = 0
 
     def heads_of(self, layer: int) -> int:

@@ -17,40 +17,41 @@ from trinity.server.schemas import Body, converted
 IgnoredText = Ignorable[str | None]
 
 
-class MessageItem(Body):
+class StoredItem(Body, kw_only=True):
+    """An item that a response may have returned, with its id and state there."""
+
+    id: IgnoredText = None
+    status: IgnoredText = None
+
+
+class MessageItem(StoredItem):
     """A message."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[str | dict[str, Any]]
     type: Literal["message"] = "message"
-    id: IgnoredText = None
-    status: IgnoredText = None
     phase: IgnoredText = None
 
 
-class FunctionCallItem(Body):
+class FunctionCallItem(StoredItem):
     """A function call of an earlier response."""
 
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str | dict[str, Any] = "{}"
-    id: IgnoredText = None
-    status: IgnoredText = None
 
 
-class CustomCallItem(Body):
+class CustomCallItem(StoredItem):
     """A call of a custom tool in an earlier response."""
 
     type: Literal["custom_tool_call"]
     call_id: str
     name: str
     input: str = ""
-    id: IgnoredText = None
-    status: IgnoredText = None
 
 
-class OutputItem(Body):
+class OutputItem(StoredItem):
     """The result of a call: a text, several texts, or an object, which becomes JSON.
 
     Without ``call_id`` it is the result of the last call.
@@ -60,8 +61,6 @@ class OutputItem(Body):
     output: str | list[str | dict[str, Any]] | dict[str, Any] | None = None
     type: str | None = None
     name: str | None = None
-    id: IgnoredText = None
-    status: IgnoredText = None
 
 
 class SummaryText(Body):
@@ -71,15 +70,13 @@ class SummaryText(Body):
     type: IgnoredText = None
 
 
-class ReasoningItem(Body):
+class ReasoningItem(StoredItem):
     """Reasoning of an earlier response."""
 
     type: Literal["reasoning"]
     summary: list[SummaryText] | None = None
     content: list[SummaryText] | None = None
     encrypted_content: str | None = None
-    id: IgnoredText = None
-    status: IgnoredText = None
 
 
 KINDS: dict[str, type[Body]] = {
