@@ -72,6 +72,8 @@ def load(
         others = [os.fspath(name) for name, _ in adapter_files(chosen.lora)]
         if chosen.mmproj is not None:
             others.append(os.fspath(chosen.mmproj))
+        if chosen.draft_model is not None:
+            others.append(os.fspath(chosen.draft_model))
         with about(source, os.fspath(path), *provider.paths, *others):
             check_is_model(provider.metadata, source)
             check_architecture(provider)

@@ -45,7 +45,9 @@ def lark_of(text: str) -> str:
     except RecursionError:
         raise InputError("the grammar is not valid GBNF: it is nested too deeply") from None
     except Exception as error:  # the script raises plain exceptions and others
-        raise InputError(f"the grammar is not valid GBNF: {json_fault(error)}") from error
+        raise InputError(
+            f"the grammar is not valid GBNF: {json_fault(error)}; correct it at this place"
+        ) from error
     return lark
 
 

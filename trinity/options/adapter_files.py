@@ -71,6 +71,11 @@ def parse_adapters(flag: str, texts: list[str]) -> Sequence[AdapterFile]:
         try:
             number = float(scale)
         except ValueError:
+            if colon and os.path.isfile(path) and not os.path.lexists(text):
+                raise InputError(
+                    f"{flag}: {path} has the scale {scale!r:.40}; it must be a number, such as "
+                    f"{path}:0.5"
+                ) from None
             colon = ""
         adapters.append((path, number) if colon and path and not os.path.lexists(text) else text)
     return check_adapters(flag, adapters)

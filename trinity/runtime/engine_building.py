@@ -284,5 +284,6 @@ def _warn_of_context(context: int, config: ModelConfig, progress: Progress) -> N
     if context > config.context_length:
         progress(
             f"warning: a context of {context} tokens, but the model was trained for "
-            f"{config.context_length}: its text may get worse beyond them"
+            f"{config.context_length}: later text may be worse; a smaller context_length (--ctx) "
+            "prevents this"
         )

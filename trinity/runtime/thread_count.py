@@ -22,6 +22,6 @@ def usable_threads(wanted: int | None, progress: Callable[[str], None] | None) -
     if progress:
         progress(
             f"warning: {wanted} threads, but this process may use {cores} cores: threads that wait "
-            f"for a core delay all others; using {used}, omit threads (-t) for the fastest number"
+            f"for a core delay all others; using {used}; omit threads (-t) for the fastest number"
         )
     return used

@@ -63,6 +63,16 @@ def test_escape_stops_an_answer(page: Page, model: Model) -> None:
 
 
 @pytest.mark.full
+def test_a_response_is_marked_when_the_page_was_left_before_its_end(page: Page) -> None:
+    page.server.chunks = threading.Semaphore(2)
+    page.say("Who was Prince Andrew?")
+    page.until("document.querySelector('article.assistant .body')?.textContent.length > 1")
+    page.open()
+    page.server.chunks = None
+    assert page.texts("article.assistant .note") == ["interrupted"]
+
+
+@pytest.mark.full
 def test_edit_and_regenerate(page: Page) -> None:
     page.say("Who was Natasha?")
     page.idle()

@@ -95,7 +95,9 @@ def _row(where: str, number: int, line: bytes, urls: Collection[str]) -> Row:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
         fault = error.msg if isinstance(error, json.JSONDecodeError) else error
-        raise InputError(f"{where} is not valid JSON ({fault}): {line[:40]!r}") from error
+        raise InputError(
+            f"{where} is not valid JSON ({fault}): {line[:40]!r}; correct or remove the line"
+        ) from error
     if not isinstance(row, dict):
         raise InputError(f"{where} is not a JSON object: {line[:40]!r}")
     custom_id, url, body = row.get("custom_id"), row.get("url"), row.get("body")

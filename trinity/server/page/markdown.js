@@ -130,7 +130,7 @@ function table(token) {
   const cells = (tag, row) => row.map((cell) => element(tag, cell.align ? { class: `to-${cell.align}` } : {}, ...nodes(cell.tokens)));
   const rows = token.rows.map((row) => element("tr", {}, ...cells("td", row)));
   const head = element("thead", {}, element("tr", {}, ...cells("th", token.header)));
-  return element("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
+  return element("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" },
     element("table", {}, head, element("tbody", {}, ...rows)));
 }
 

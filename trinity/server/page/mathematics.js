@@ -60,7 +60,7 @@ function draw(place, token, temml) {
 
 /** The element of a token: its source until the library is there. */
 export function formula(token) {
-  const shown = token.display ? { class: "formula", tabindex: "0", role: "region", "aria-label": "Formula" } : {};
+  const shown = token.display ? { class: "formula", tabindex: "0", role: "group", "aria-label": "Formula" } : {};
   const place = element("span", shown, token.raw.trim());
   if (token.tex.length > LONGEST) return place;
   if (window.temml) draw(place, token, window.temml);

@@ -194,7 +194,7 @@ async function reply(conversation, before, text = "", images = []) {
   running.set(conversation.id, stop);
   fail("");
   const sent = body(conversation, models.chosenModel(), settings.given());
-  const message = { role: "assistant", content: "", reasoning: "", note: "", model: models.chosenModel() };
+  const message = { role: "assistant", content: "", reasoning: "", note: "", model: models.chosenModel(), unfinished: true };
   conversation.messages.push(message);
   if (conversation === chosen) {
     thread.add(message);
@@ -236,6 +236,7 @@ async function reply(conversation, before, text = "", images = []) {
   }
   clearInterval(timer);
   running.delete(conversation.id);
+  delete message.unfinished;
   thread.end(message);
   if (!conversations.includes(conversation)) return;  // it was deleted meanwhile
   if (failure && begun === null) restore(conversation, before, text, images);
@@ -367,10 +368,20 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!event.target.closest("#menu")) menu(false);
 });
 
+/** The stored conversations. A response that was running when the page was left is marked. */
+async function stored() {
+  const found = await store.all();
+  for (const { messages } of found) {
+    const last = messages.at(-1);
+    if (last?.unfinished) last.note = "interrupted";
+  }
+  return found;
+}
+
 /** Another tab may have changed the chats: what is older here is not written over them. */
 async function lookAgain() {
   if (document.hidden || running.size || unwritten.size || document.querySelector("dialog[open], .editing")) return;
-  const found = await store.all();
+  const found = await stored();
   if (running.size || unwritten.size) return;
   const same = found.find((one) => one.id === chosen.id);
   const fresh = conversations.filter((one) => !one.messages.length && !found.some((two) => two.id === one.id));
@@ -386,7 +397,7 @@ for (const event of ["visibilitychange", "focus"]) {
 
 let unkept = "";
 try {
-  conversations = await store.all();
+  conversations = await stored();
 } catch (error) {
   unkept = `The browser cannot save chats: ${error?.message ?? error}`;
 }
