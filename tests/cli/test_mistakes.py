@@ -35,6 +35,9 @@ LOADED = [  # words; what the message says
     ("--regex '(' hi", "the regular expression cannot be used: .*unclosed group"),
     ("--lora missing hi", "error: missing: there is no such file; check the path"),
     ("--lora dir hi", "error: dir: there is no adapter_config.json in dir"),
+    ("--lora text.gguf:abc hi", "--lora: text.gguf has the scale 'abc'; it must be a number, such"),
+    ("--draft-model text.gguf hi", "error: text.gguf: not a GGUF file"),
+    ("--grammar bad.gbnf hi", "bad.gbnf: the grammar is not valid GBNF: .*correct it at this"),
     (
         "--model words.gguf hi",
         "words.gguf: a vocabulary without weights.*give the model's own file",
@@ -94,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "dir").mkdir()
     for name, content in (
         ("empty.gguf", b""), ("text.gguf", b"hello\n"), ("bad.json", b"{\n"),
-        ("cut.gguf", b"GGUF\3\0\0\0" + bytes(4)),
+        ("cut.gguf", b"GGUF\3\0\0\0" + bytes(4)), ("bad.gbnf", b'root ::= "a'),
     ):  # fmt: skip
         (made / name).write_bytes(content)
     write_tiny_model(made / "tiny.gguf")

@@ -10,7 +10,8 @@ import pytest
 from tests.server.page.browser import Page
 
 AXE = os.environ.get("TRINITY_AXE", "")
-TEXT = "# T\n\n| a |\n|---|\n| 1 |\n\nand\n\n| b |\n|---|\n| 2 |\n\n```python\ndef f(x):  # c\n    return 'a' + str(1)\n```\n[l](http://a.b)"
+TEXT = "# T\n\n| a |\n|---|\n| 1 |\n\nand\n\n| b |\n|---|\n| 2 |\n\n"
+TEXT += "```python\ndef f(x):  # c\n    return 'a' + str(1)\n```\n[l](http://a.b)"
 TEXT += " $x^2$\n\n$$y$$\n\n$$z$$"
 
 

@@ -64,11 +64,10 @@ def test_escape_stops_an_answer(page: Page, model: Model) -> None:
 
 @pytest.mark.full
 def test_a_response_is_marked_when_the_page_was_left_before_its_end(page: Page) -> None:
-    page.server.chunks = threading.Semaphore(2)
+    page.server.pause = 0.3
     page.say("Who was Prince Andrew?")
     page.until("document.querySelector('article.assistant .body')?.textContent.length > 1")
     page.open()
-    page.server.chunks = None
     assert page.texts("article.assistant .note") == ["interrupted"]
 
 
