@@ -56,7 +56,7 @@ def test_errors_say_what_to_do(run: Run, text: str, tmp_path: Path) -> None:
         assert file in result.stderr
     result = run("perplexity", "-m", "toy.gguf", "-c", "128", "-f", text)
     assert result.exit_code == 1
-    assert f"{text}: the text has" in result.stderr
+    assert f"{text}: the text is too short" in result.stderr
     assert "need at least 256" in result.stderr
 
 

@@ -191,10 +191,15 @@ def statistics(completion: Completion) -> str:
     timings = completion.timings
     cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
     return (
-        f"prompt {timings.prompt_tokens} tokens{cached} in {timings.prompt_seconds:.2f} "
-        f"s{speed(timings.prompt_tokens_per_second)} | output {timings.completion_tokens} "
-        f"tokens{speed(timings.tokens_per_second)} | {completion.finish_reason}"
+        f"prompt {_tokens(timings.prompt_tokens)}{cached} in {timings.prompt_seconds:.2f} "
+        f"s{speed(timings.prompt_tokens_per_second)} | output "
+        f"{_tokens(timings.completion_tokens)}{speed(timings.tokens_per_second)} | "
+        f"{completion.finish_reason}"
     )
+
+
+def _tokens(number: int) -> str:
+    return f"{number} token{'s' * (number != 1)}"
 
 
 def speed(tokens_per_second: float) -> str:

@@ -145,7 +145,8 @@ def render_chat(
     if outcome == "invalid":
         line, message = what
         raise TokenizerError(
-            f"the chat template is broken at line {line}: {_printable(message)}; {_OTHERWISE}"
+            f"the chat template is broken at line {line}: {_printable(message).rstrip('.')}; "
+            f"{_OTHERWISE}"
         )
     if outcome == "failed":
         raise RefusedHistoryError(f"the chat template failed: {_printable(what)}; {_OTHERWISE}")
