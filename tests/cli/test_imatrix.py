@@ -109,7 +109,7 @@ def test_errors_say_what_to_do(run: Run, given: list[str], folder: Path, tmp_pat
         ((*given, "-o", str(tmp_path / "none" / "out.gguf")), "there is no folder"),
         ((*given, *out, "--in-file", str(tmp_path / "no.dat")), "not an importance matrix"),
         ((*given, *out, "--in-file", str(model)), "not an importance matrix but a GGUF file"),
-        ((*given, *out, "-c", "4096"), "text.txt: the text is too short"),
+        ((*given, *out, "-c", "4096"), "text.txt: the text has"),
         ((*given, "-o", str(tmp_path / "no.dat")), "--force to replace it"),
         ((*given, "-o", str(tmp_path / "no.dat"), "--resume"), "not an importance matrix"),
         (

@@ -49,8 +49,8 @@ def cut_windows(tokens: Sequence[int], window: int, bos: int | None) -> NDArray[
     """
     if len(tokens) < 2 * window:
         raise InputError(
-            f"the text is too short: windows of {window} need {2 * window} tokens, and it has "
-            f"{len(tokens)}; give a longer text, or a smaller window (--ctx)"
+            f"the text is too short: windows of {window} need at least {2 * window} tokens, and it "
+            f"has {len(tokens)}; give a longer text, or a smaller window (--ctx)"
         )
     count = len(tokens) // window
     windows = np.array(tokens[: count * window], np.int32).reshape(count, window)
