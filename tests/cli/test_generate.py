@@ -77,7 +77,7 @@ def test_prompt_from_stdin_and_file(
 
 def test_a_single_token_has_no_speed(run: Run, engine: ToyEngine) -> None:
     """The first token is computed in the prompt's step."""
-    assert "| output 1 tokens | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
+    assert "| output 1 token | length" in run(*MODEL, "-p", "ab", "-n", "1").stderr
     assert "| output 3 tokens, " in run(*MODEL, "-p", "ab", "-n", "3").stderr
 
 
