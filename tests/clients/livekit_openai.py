@@ -23,7 +23,6 @@ from rows import CHAT, SCRIPTED, SCRIPTED_URL, SPEECH, URL, main, row
 
 HELLO = "Hello! How can I help you today?"
 PARIS = "What is the weather in Paris?"
-NO_WEBSOCKET = "the class needs `use_websocket=False`, because the server has no WebSocket"
 
 
 class Person(BaseModel):
@@ -45,7 +44,11 @@ def asked(text: str) -> ChatContext:
 
 
 def verified(run: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    return lambda: asyncio.run(run())
+    async def in_session() -> None:
+        async with http_context.open():  # as in an agent's job
+            await run()
+
+    return lambda: asyncio.run(in_session())
 
 
 MODELS: dict[str, Callable[..., LLM]] = {
@@ -56,6 +59,9 @@ MODELS: dict[str, Callable[..., LLM]] = {
         model=model, base_url=f"{url}/v1", **more
     ),
     "responses": lambda url=SCRIPTED_URL, model=SCRIPTED, **more: openai.responses.LLM(
+        model=model, base_url=f"{url}/v1", api_key="none", **more
+    ),
+    "responses by HTTP": lambda url=SCRIPTED_URL, model=SCRIPTED, **more: openai.responses.LLM(
         model=model, base_url=f"{url}/v1", api_key="none", use_websocket=False, **more
     ),
 }
@@ -122,16 +128,6 @@ async def _() -> None:
     assert (await model.chat(chat_ctx=asked("Say hello.")).collect()).text
 
 
-@row("responses: its default, a WebSocket", excused=NO_WEBSOCKET)
-@verified
-async def _() -> None:
-    options = APIConnectOptions(max_retry=0, timeout=10)
-    async with http_context.open():
-        model = openai.responses.LLM(model=SCRIPTED, base_url=f"{SCRIPTED_URL}/v1", api_key="none")
-        found = await model.chat(chat_ctx=asked("Hi."), conn_options=options).collect()
-    assert found.text == HELLO
-
-
 def spoken(name: str) -> Any:
     """The samples of a clip, as a microphone gives them."""
     with av.open(str(Path(os.environ["TRINITY_SPOKEN"]) / name)) as file:
@@ -150,9 +146,8 @@ for _name, _more in {
     @row(_name)
     @verified
     async def _(more: dict[str, Any] = _more) -> None:
-        async with http_context.open():
-            stt = openai.STT(model=SPEECH, base_url=f"{URL}/v1", api_key="none", **more)
-            found = await stt.recognize(spoken("en2.opus"))
+        stt = openai.STT(model=SPEECH, base_url=f"{URL}/v1", api_key="none", **more)
+        found = await stt.recognize(spoken("en2.opus"))
         # With the prompt, the model hears "lean your coat".
         assert "your coat by the door" in found.alternatives[0].text, found
 

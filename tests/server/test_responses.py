@@ -20,7 +20,7 @@ from trinity.model import Model
 from trinity.runtime.generation import Timings
 from trinity.runtime.sampling.logprobs import TokenLogprob
 from trinity.server.endpoints.logprobs import ChatLogprob
-from trinity.server.endpoints.responses import empty_response
+from trinity.server.endpoints.responses.create import empty_response
 from trinity.server.endpoints.responses.items import messages_of
 from trinity.server.endpoints.responses.request import ResponsesRequest
 from trinity.server.endpoints.responses.writer import ResponseWriter

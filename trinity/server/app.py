@@ -14,21 +14,23 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trinity.errors import InputError
 from trinity.server.batches.batch_rows import URLS
 from trinity.server.dispatch import ByMethod, Dispatch, refusal
-from trinity.server.endpoint import ASGI, Call
+from trinity.server.endpoint import ASGI, Call, Endpoint
 from trinity.server.endpoints import ENDPOINTS
+from trinity.server.endpoints.responses import socket
 from trinity.server.errors import OPENAI, ApiError, ErrorFamily
 from trinity.server.metrics import Metrics
 from trinity.server.models import Models
-from trinity.server.security import Guard
+from trinity.server.security import Guard, refused_socket
 from trinity.server.service import NO_DEFAULTS, Service
 from trinity.server.settings import ServerOptions
 from trinity.server.speech import Speech
+from trinity.server.transport.connection import has_websockets
 
 if TYPE_CHECKING:
     from trinity.server.created import CreatedModels
@@ -113,7 +115,9 @@ def make_app(
     async def wrong_route(request: Request, error: Exception) -> ASGIApp:
         assert isinstance(error, HTTPException)
         path, method = request.url.path, request.method
-        if error.status_code == 405:
+        if request.headers.get("upgrade", "").lower() == "websocket" and path in socket.PATHS:
+            what = no_websocket()
+        elif error.status_code == 405:
             headers = error.headers or {}
             allowed = headers.get("Allow") or "other methods"
             told = f"{path:.200} does not allow {method}; it allows {allowed}"
@@ -124,21 +128,36 @@ def make_app(
             what = ApiError(404, f"there is no {path:.200}; {advice}", code="unknown_path")
         return refuse(path, what)
 
+    async def unmatched(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await not_found(scope, receive, send)
+            return
+        paths = " and ".join(socket.PATHS)
+        told = f"there is no WebSocket at {scope['path']:.200}; there are some at {paths}"
+        what = ApiError(404, told, code="unknown_path")
+        await refused_socket(refuse(scope["path"], what))(scope, receive, send)
+
+    def enabled(endpoint: Endpoint) -> Endpoint:
+        if endpoint.path not in settings.disable:
+            return endpoint
+        return replace(
+            endpoint, handle=turned_off, body=None, form=None, query=None, generates=False
+        )
+
     similar = {_letters(endpoint.path): endpoint.path for endpoint in reversed(ENDPOINTS)}
     unknown = set(settings.disable) - {endpoint.path for endpoint in ENDPOINTS}
     if unknown:
         raise InputError(f"there is no path {min(unknown)!r:.80} that could be disabled")
     by_path: dict[str, dict[str, ASGI]] = {}
     for endpoint in ENDPOINTS:
-        served = endpoint
-        if endpoint.path in settings.disable:
-            served = replace(
-                endpoint, handle=turned_off, body=None, form=None, query=None, generates=False
-            )
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = Dispatch(served, service)
-    routes = [
+        methods = by_path.setdefault(endpoint.path, {})
+        methods[endpoint.method] = Dispatch(enabled(endpoint), service)
+    routes: list[BaseRoute] = [
         Route(path, ByMethod(methods), methods=list(methods)) for path, methods in by_path.items()
     ]
+    for path in socket.PATHS:
+        answer = Dispatch(enabled(replace(socket.ENDPOINT, path=path)), service)
+        routes.append(WebSocketRoute(path, socket.ResponsesSocket(answer, service)))
     open_paths = frozenset(endpoint.path for endpoint in ENDPOINTS if endpoint.open)
     guard = Middleware(
         Guard, settings=settings, keys=service.keys, refuse=refuse, open_paths=open_paths
@@ -151,7 +170,18 @@ def make_app(
     )
     app.state.endpoints = ENDPOINTS
     app.router.redirect_slashes = False
+    not_found, app.router.default = app.router.default, unmatched
     return app
+
+
+def no_websocket() -> ApiError:
+    """The error of a request for a WebSocket that was not understood as one."""
+    if not has_websockets():
+        told = "WebSockets need the package wsproto: pip install 'trinity-llm[serve]'"
+        return ApiError(501, told, code="no_websockets")
+    return ApiError(
+        400, "the request for a WebSocket lacks `Connection: Upgrade`; a proxy may have removed it"
+    )
 
 
 def _letters(path: str) -> str:

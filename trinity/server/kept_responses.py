@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ log = logging.getLogger("trinity.server")
 MOST_RESPONSES = 256
 MOST_BYTES = 64 << 20  # of all owners together
 LEAST_RESPONSES, LEAST_BYTES = 8, 2 << 20  # of each owner
+MOST_OF_CONNECTION = 8  # that are not stored, of one WebSocket
 REFERENCE = "item_reference"
 
 
@@ -83,6 +84,12 @@ class KeptResponses:
         if name not in self._kept:  # it was deleted meanwhile
             await asyncio.to_thread(self._files.remove, [name])
 
+    async def hold(self, name: str, response: KeptResponse) -> None:
+        """Keep a response in memory only."""
+        dropped = self.keep(name, response)
+        if self._files is not None:
+            await asyncio.to_thread(self._files.remove, dropped)
+
     async def begin(self, name: str, response: KeptResponse) -> None:
         """Write a response that is in progress; a later process finds it as failed."""
         if self._files is not None:
@@ -107,6 +114,10 @@ class KeptResponses:
         self._kept.move_to_end(name)
         return response
 
+    def get(self, name: str) -> KeptResponse | None:
+        """The response of a name, or None."""
+        return self.find(name) if name in self._kept else None
+
     def drop(self, name: str) -> None:
         """Delete a response from memory. Raises: ApiError 404."""
         self._bytes -= self.find(name).size
@@ -126,6 +137,43 @@ class KeptResponses:
     def newest_first(self) -> list[KeptResponse]:
         """Return all responses."""
         return list(reversed(self._kept.values()))
+
+
+class ConnectionResponses:
+    """The newest responses of a WebSocket whose requests say not to store them.
+
+    They count like stored ones, but only the requests of this WebSocket can refer to them.
+    """
+
+    SCOPE: Final = "trinity.connection_responses"
+    """In the scope of the WebSocket's requests: this object."""
+
+    def __init__(self, kept: KeptResponses, most: int = MOST_OF_CONNECTION) -> None:
+        self._kept = kept
+        self._most = most
+        self._prefix = f"{secrets.token_hex(16)}_"
+        self._names = deque[str]()
+
+    def get(self, name: str) -> KeptResponse | None:
+        """The response of a name, or None."""
+        return self._kept.get(self._prefix + name)
+
+    async def store(self, name: str, response: KeptResponse) -> None:
+        """Keep a response; the oldest one is dropped if there are too many."""
+        self._names.append(self._prefix + name)
+        await self._kept.hold(self._prefix + name, response)
+        if len(self._names) > self._most:
+            self._drop_oldest()
+
+    def close(self) -> None:
+        """Drop all."""
+        while self._names:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        name = self._names.popleft()
+        if self._kept.get(name) is not None:
+            self._kept.drop(name)
 
 
 def part_of_responses(owners: int, files: ResponseFiles | None = None) -> KeptResponses:

@@ -187,6 +187,7 @@ def config(app: Any, options: ServerOptions) -> uvicorn.Config:
         log_level="error", access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEPT_SECONDS, timeout_graceful_shutdown=round(options.drain),
         h11_max_incomplete_event_size=options.max_header,
+        ws_max_size=max(options.max_body, options.max_audio),
     )  # fmt: skip
 
 

@@ -40,6 +40,9 @@ TOLD = "Retry-After, X-Predicted-First-Token-Ms, X-Request-Id, X-Trinity-Ignored
 KEPT = "600"
 # The id of the request that runs, from its X-Request-Id if it has a usable one.
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")
+# The first message of a response or of a WebSocket.
+BEGINNINGS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+POLICY_VIOLATION = 1008  # a code of RFC 6455
 _USABLE_ID = re.compile(r"[!-~]{1,128}")
 ANTHROPICS = "/v1/messages"  # whose clients read the id from the header "request-id"
 
@@ -67,7 +70,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request pass, or refuse it."""
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         if UNUSUAL.search(scope["path"]):
@@ -82,7 +85,7 @@ class Guard:
         app = self._app
         try:
             self._check_host(headers)
-            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            if scope.get("method") == "OPTIONS" and "access-control-request-method" in headers:
                 app = _preflight
                 # Without permission, the browser of a foreign page sends no request.
                 origin = origin if self._is_known(headers, origin) else None
@@ -96,6 +99,8 @@ class Guard:
             app = self._refuse(path, error)
             if error.status == 403:
                 origin = None
+            if scope["type"] == "websocket":
+                app = refused_socket(app)
         await app(scope, receive, _told(send, path, name, origin))
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
@@ -172,7 +177,8 @@ def _told(send: Send, path: str, name: str, origin: str | None) -> Send:
     """``send`` that adds a request's id, and lets pages of ``origin`` read it without cookies."""
 
     async def told(message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] in BEGINNINGS:
+            message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = name
             if path.startswith(ANTHROPICS):
@@ -184,6 +190,24 @@ def _told(send: Send, path: str, name: str, origin: str | None) -> Send:
         await send(message)
 
     return told
+
+
+def refused_socket(answer: ASGIApp) -> ASGIApp:
+    """An application that refuses a WebSocket with an HTTP response.
+
+    If the server cannot send one, it closes the WebSocket, which is status 403.
+    """
+
+    async def refused(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            await send({**message, "type": f"websocket.{message['type']}"})
+
+        if "websocket.http.response" in scope.get("extensions", {}):
+            await answer(scope, receive, sent)
+        else:
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    return refused
 
 
 async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,6 +7,8 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import h11
@@ -22,6 +24,7 @@ from trinity.server.transport.wire import Wire
 
 if TYPE_CHECKING:
     from trinity.server.transport.connections import Connections
+    from trinity.server.transport.websocket import WebSocket
 
 # Seconds within which the request line and headers must arrive.
 HEADER_SECONDS = 60.0
@@ -29,6 +32,8 @@ HEADER_SECONDS = 60.0
 REST_SECONDS = 30.0
 # Bytes of pipelined requests that are kept while a request is answered.
 MOST_AHEAD = 64 << 10
+# Headers of requests that have a body.
+BODY_HEADERS = frozenset((b"content-length", b"transfer-encoding"))
 # In a request's scope, under "state": its connection.
 CONNECTION = "trinity.connection"
 # In a request's scope: there are too many connections, so it gets 503 unless it only reads.
@@ -60,6 +65,8 @@ class Connection(H11Protocol):
     server_state: Connections
     crowded = False
     flow: _Reading
+    socket: WebSocket | None = None  # once the client has asked for one
+    is_busy = False  # whether the server works for the messages of its WebSocket
     _heads: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -72,7 +79,7 @@ class Connection(H11Protocol):
         self.network = network_of({"client": self.client})
         self.written = 0  # bytes of answers
         self.unread_since: float | None = None
-        self._heard = self._answered = now
+        self.heard = self._answered = now  # heard: when bytes arrived last
         self._taken = Pace(now)
         self._ahead = 0
         self._writable = asyncio.Event()
@@ -84,7 +91,10 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
+        if self.socket is not None:
+            self.socket.received(data)
+            return
         if self.flow.is_held:
             self.conn.receive_data(data)
             return
@@ -108,6 +118,8 @@ class Connection(H11Protocol):
             return
         self.conn.begin_turn()
         super().handle_events()
+        if self.socket is not None:
+            return
         if self.conn.held:
             self.flow.pause_reading()
             self.flow.is_held = True
@@ -115,6 +127,35 @@ class Connection(H11Protocol):
         elif self._is_answering or self.cycle is None or len(self.cycle.body) <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
         self._watch()
+
+    def _should_upgrade(self) -> bool:
+        """Whether a request asks for a WebSocket, and there can be one."""
+        if self._get_upgrade() != b"websocket" or self.scope["method"] != "GET":
+            return False
+        return has_websockets()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Serve a WebSocket from now on, and no more requests."""
+        from trinity.server.transport.websocket import HandshakeError, WebSocket
+
+        if any(name in BODY_HEADERS for name, _ in self.headers):
+            self.send_400_response("A request for a WebSocket has no body.")
+            return
+        try:
+            scope: Scope = {**self.scope}
+            self.socket = WebSocket(self, scope, self.config.ws_max_size)
+        except HandshakeError as error:
+            self.send_400_response(f"This is no request for a WebSocket: {error}.")
+            return
+        self._unwatch()
+        self._unset_keepalive_if_required()
+        self.cycle = None  # type: ignore[assignment]
+        self.socket.start(scope, self.conn.taken())
+
+    def shutdown(self) -> None:
+        """Close it if no request is being answered. Applications end their WebSockets."""
+        if self.socket is None:
+            super().shutdown()
 
     def eof_received(self) -> None:
         """The client closed its sending direction: it counts as disconnected."""
@@ -131,6 +172,8 @@ class Connection(H11Protocol):
         self._unwatch()
         self._writable.set()
         super().connection_lost(exc)
+        if self.socket is not None:
+            self.socket.lost()
         self._unset_keepalive_if_required()
         self.conn.forget()
         if self.cycle is not None:
@@ -141,7 +184,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """A response is complete; the next request may already be here."""
-        self._answered = self._heard = time.monotonic()
+        self._answered = self.heard = time.monotonic()
         super().on_response_complete()
         if self._ahead:
             self._ahead = len(self.conn.trailing_data[0])
@@ -180,9 +223,9 @@ class Connection(H11Protocol):
     @property
     def waiting_since(self) -> float | None:
         """The time since which it waits for its client; None if the client waits for a response."""
-        if self._is_answering:
+        if self._is_answering or self.is_busy:
             return self.unread_since
-        return None if self.flow.read_paused else self._heard
+        return None if self.flow.read_paused else self.heard
 
     def check(self, now: float) -> None:
         """End it if its client reads too slowly, or still sends the body of an answered request."""
@@ -193,6 +236,8 @@ class Connection(H11Protocol):
             self._unread(now)
         elif self._taken.is_late(now, self.written - unread):
             self.give_up()
+        if self.socket is not None:
+            self.socket.check(now)
         if self._is_resting and now - self._answered > REST_SECONDS:
             self.give_up()
 
@@ -233,6 +278,12 @@ class Connection(H11Protocol):
             self._heads = None
 
 
+@cache
+def has_websockets() -> bool:
+    """Whether the package that reads and writes frames is installed."""
+    return find_spec("wsproto") is not None
+
+
 def written_to(app: ASGIApp) -> ASGIApp:
     """An application whose responses are written as fast as clients read, with titled headers.
 
@@ -247,6 +298,9 @@ def written_to(app: ASGIApp) -> ASGIApp:
             if connection.cycle is not None:
                 connection.cycle.keep_alive = False
             scope[CROWDED] = True
+        if scope["type"] == "websocket":
+            await app(scope, receive, send)
+            return
 
         async def written(message: Message) -> None:
             if message["type"] == "http.response.start":

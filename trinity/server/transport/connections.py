@@ -45,6 +45,7 @@ class Connections(ServerState):
         self.total = 0  # that have begun
         # Called when the server begins to end: one for each stream that does not end by itself.
         self.ending = set[Callable[[], None]]()
+        self.partial = 0  # bytes of incomplete messages of WebSockets
         self._warned = dict[str, float]()
 
     @property

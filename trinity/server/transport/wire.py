@@ -38,6 +38,12 @@ class Wire(h11.Connection):
         """Drop the bytes that are not parsed yet: no more events are wanted."""
         self._received.clear()
 
+    def taken(self) -> bytes:
+        """The bytes that are not parsed yet; they are no longer kept here."""
+        received = bytes(self._received)
+        self.forget()
+        return received
+
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """The next event. Raises: h11.RemoteProtocolError."""
         if self._began is None:

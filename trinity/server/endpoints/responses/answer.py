@@ -179,7 +179,7 @@ class Completed(Numbered, tag="response.completed"):
 
 
 class CutShort(Numbered, tag="response.incomplete"):
-    """The last event of a response that reached the token limit."""
+    """The last event of a response that reached the token limit or was cancelled."""
 
     response: Response
 

@@ -24,7 +24,8 @@ class ResponseWriter:
 
     They yield the events of a stream and complete ``response``. ``logprobs`` converts
     log-probabilities, ``custom`` are the names of custom tools, ``progress`` adds events during
-    prefill, and ``timed`` adds timings to deltas.
+    prefill, and ``timed`` adds timings to deltas. ``is_empty``: the response is complete without
+    output.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ResponseWriter:
         custom: Collection[str] = (),
         progress: bool = False,
         timed: bool = False,
+        is_empty: bool = False,
     ) -> None:
         self.response = response
         self._logprobs = logprobs
@@ -46,6 +48,7 @@ class ResponseWriter:
         self._reasoning_tokens = 0
         self._progress = progress
         self._timed = timed
+        self._is_empty = is_empty
         self._timings: LlamaTimings | UnsetType = UNSET  # of the newest update
 
     def begin(self) -> Iterator[answer.StreamEvent]:
@@ -81,8 +84,8 @@ class ResponseWriter:
 
     def end(self, end: End) -> Iterator[answer.StreamEvent]:
         """Write the events after the last update."""
-        cut = end.reason == "length"
-        if not self.response.output:
+        cut = end.reason == "length" and not self._is_empty
+        if not self.response.output and not self._is_empty:
             yield from self._open(parts.Text(""))
         if self._pending and isinstance(self._item, answer.MessageOutput):
             yield self._delta(parts.Text(""))
@@ -105,6 +108,12 @@ class ResponseWriter:
             response.status = "completed"
             response.completed_at = int(time.time())
             yield answer.Completed(sequence_number=self._next(), response=response, timings=figures)
+
+    def cancel(self) -> Iterator[answer.StreamEvent]:
+        """Write the events after the last update of a response that its client has cancelled."""
+        yield from self._close("incomplete")
+        self.response.status = "cancelled"
+        yield answer.CutShort(sequence_number=self._next(), response=self.response)
 
     def fail(self, message: str) -> answer.StreamEvent:
         """Write the last event of a failure."""
