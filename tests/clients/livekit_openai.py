@@ -14,7 +14,7 @@ from typing import Any
 import av
 import numpy as np
 from livekit import rtc
-from livekit.agents import Agent, AgentSession, APIConnectOptions, ChatContext, function_tool
+from livekit.agents import Agent, AgentSession, ChatContext, function_tool
 from livekit.agents.llm import LLM
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
