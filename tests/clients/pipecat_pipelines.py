@@ -15,7 +15,6 @@ from pipecat.frames.frames import (
     EndFrame,
     ErrorFrame,
     Frame,
-    InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMMessagesAppendFrame,
     LLMRunFrame,
@@ -78,13 +77,12 @@ class Sink(FrameProcessor):
     def __init__(self) -> None:
         super().__init__()
         self.text, self.errors = "", list[ErrorFrame]()
-        self.spoke, self.ended = asyncio.Event(), asyncio.Event()
+        self.ended = asyncio.Event()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMTextFrame):
             self.text += frame.text
-            self.spoke.set()
         if isinstance(frame, ErrorFrame):
             self.errors.append(frame)
         if isinstance(frame, LLMFullResponseEndFrame) and self.text:
@@ -136,15 +134,6 @@ async def twice(task: PipelineTask, sink: Sink) -> None:
     await sink.ended.wait()
 
 
-async def interrupted(task: PipelineTask, sink: Sink) -> None:
-    await sink.spoke.wait()
-    await task.queue_frames([InterruptionFrame()])
-    message: Any = {"role": "user", "content": "Say something else."}
-    await task.queue_frames([LLMMessagesAppendFrame([message], run_llm=True)])
-    while not sink.text.endswith(HELLO):
-        await asyncio.sleep(0.02)
-
-
 for _name, _make in SERVICES.items():
 
     @row(f"{_name}: a response")
@@ -162,13 +151,6 @@ for _name, _make in SERVICES.items():
         sink, called = asyncio.run(conversation(make(SCRIPTED_URL, SCRIPTED), once, PARIS))
         assert called == [{"city": "Paris"}]
         assert sink.text == "It is 18 degrees in Paris."
-
-    @row(f"{_name}: an interrupted response")
-    def _(make: Make = _make) -> None:
-        service = make(SCRIPTED_URL, SCRIPTED)
-        sink, _ = asyncio.run(conversation(service, interrupted, "Count to three hundred."))
-        assert sink.text.startswith("1 2")
-        assert "300" not in sink.text
 
     @row(f"{_name}: run_inference with a schema")
     def _(make: Make = _make) -> None:
