@@ -49,7 +49,7 @@ COMPILER = {"numba", "llvmlite"}
 HEAVY = (
     "numpy", "numba", "llvmlite", "tokenizers", "sentencepiece", "jinja2", "typer", "rich",
     "prompt_toolkit", "huggingface_hub", "starlette", "uvicorn", "msgspec", "prometheus_client",
-    "llguidance", "soundfile", "av", "PIL", "ray",
+    "llguidance", "soundfile", "av", "PIL", "ray", "wsproto",
 )  # fmt: skip
 KNOWN_BELOW = ("trinity_kernels.ggml", "trinity_kernels.quants", "trinity_kernels.whole_file")
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}

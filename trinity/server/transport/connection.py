@@ -145,7 +145,7 @@ class Connection(H11Protocol):
             scope: Scope = {**self.scope}
             self.socket = WebSocket(self, scope, self.config.ws_max_size)
         except HandshakeError as error:
-            self.send_400_response(f"This is no request for a WebSocket: {error}.")
+            self.send_400_response(f"This is not a request for a WebSocket: {error}.")
             return
         self._unwatch()
         self._unset_keepalive_if_required()
