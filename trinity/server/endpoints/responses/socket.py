@@ -241,7 +241,7 @@ class Session:
         return envelope
 
     def _check(self, envelope: Envelope, size: int) -> None:
-        """Raises: ApiError for a message that is no request, or is one too many."""
+        """Raises: ApiError for a message that is not a request, or is one too many."""
         if envelope.type == CANCEL:
             return
         if envelope.type != CREATE:
