@@ -32,6 +32,7 @@ from trinity.server.security import REQUEST_ID
 from trinity.server.service import Answers, Service
 from trinity.server.stream import Stream
 from trinity.server.threads import SMALL
+from trinity.server.transport.bodies import LeftError
 from trinity.server.transport.connection import CONNECTION, CROWDED, Connection
 
 log = logging.getLogger("trinity.server")
@@ -155,7 +156,8 @@ class ResponsesSocket:
         ending = set[Callable[[], None]]() if connection is None else connection.server_state.ending
         ending.add(session.stop)
         try:
-            await session.run(receive)
+            with suppress(LeftError):
+                await session.run(receive)
         finally:
             ending.discard(session.stop)
             await session.close()
@@ -304,8 +306,9 @@ class Session:
         except asyncio.CancelledError:
             if not exchange.is_cancelled or exchange.writer is None:
                 raise
-            for event in exchange.writer.cancel():
-                await self._tell(lane, encode(event))
+            with suppress(LeftError):
+                for event in exchange.writer.cancel():
+                    await self._tell(lane, encode(event))
         except Exception as error:
             log.error("a request of a WebSocket failed", exc_info=error)
             await self._end(FAILED)
@@ -313,7 +316,10 @@ class Session:
     async def _tell(self, lane: str | None, event: bytes) -> None:
         if lane is not None:
             event = b'{"stream_id":%b,%b' % (encode(lane), event[1:])
-        await self._send({"type": "websocket.send", "text": event.decode()})
+        try:
+            await self._send({"type": "websocket.send", "text": event.decode()})
+        except Exception:  # of another server than this package's
+            raise LeftError from None
 
     def _done(self, lane: str | None, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
@@ -327,5 +333,5 @@ class Session:
             self._ending = asyncio.create_task(self._end(RESTARTS))
 
     async def _end(self, code: int) -> None:
-        with suppress(RuntimeError):  # other servers raise it after the end
+        with suppress(Exception):  # other servers raise one after the end
             await self._send({"type": "websocket.close", "code": code})
