@@ -339,6 +339,10 @@ class ModelConfig:
     layer_intermediate_sizes: tuple[int, ...] = ()
     # Values of a head of V, if they are not ``head_dim``; else 0.
     value_dim: Annotated[int, Key("attention.value_length", high=1 << 16)] = 0
+    # Queries, keys and values are limited to it; 0: they are not.
+    projection_limit: Annotated[float, Key("attention.clamp_kqv", **_SCALE)] = 0.0
+    # Factor of the attention's result; 0: the file has none.
+    attention_value_scale: Annotated[float, Key("attention.value_scale", **_SCALE)] = 0.0
     # Factors of scores, embeddings, branches and logits; 0: the file has none.
     attention_scale: Annotated[float, Key("attention.scale", **_SCALE)] = 0.0
     embedding_scale: Annotated[float, Key("embedding_scale", **_SCALE)] = 0.0

@@ -58,7 +58,42 @@ _STEP: Json = {
     "share_expert_dim": 32, "moe_layers_enum": "1", "rope_theta": [5e6, 1e4],
     "partial_rotary_factors": [0.5, 1.0], "query_pre_attn_scalar": None,
 }  # fmt: skip
+_KIMI: Json = {
+    "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2, "topk_group": 1,
+    "num_key_value_heads": 2, "head_dim": 8,
+}  # fmt: skip
 BY_CLASS: dict[str, Json] = {
+    "BailingMoeForCausalLM": {"first_k_dense_replace": 0, "num_shared_experts": 1},
+    "DeepseekForCausalLM": {"n_shared_experts": 1},
+    "XverseForCausalLM": {"num_key_value_heads": 2},
+    "SmallThinkerForCausalLM": {
+        "moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2,
+        "moe_ffn_hidden_size": 64, "sliding_window_layout": [0, 1], "rope_layout": [0, 1],
+    },
+    "MiMoV2FlashForCausalLM": {
+        "v_head_dim": 8, "layer_types": ["full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {
+                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+            },
+        },
+    },
+    "YoutuForCausalLM": {"num_key_value_heads": 2, "head_dim": 8, "rope_interleave": True},
+    "OlmoForCausalLM": {"clip_qkv": 0.5},
+    "Glm4vForConditionalGeneration": _SECTIONS,
+    "GlmOcrForConditionalGeneration": _SECTIONS,
+    "Glm4vMoeForConditionalGeneration": {
+        "rope_parameters": {
+            "rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4,
+            "partial_rotary_factor": 0.5,
+        },
+    },
+    "PaddleOCRVLForConditionalGeneration": _SECTIONS,
+    "KimiVLForConditionalGeneration": _KIMI,
+    "KimiK25ForConditionalGeneration": _KIMI,
     "MiniCPM3ForCausalLM": {"num_key_value_heads": 2},
     "Qwen2VLForConditionalGeneration": _SECTIONS,
     "Qwen2_5_VLForConditionalGeneration": _SECTIONS,
@@ -67,10 +102,7 @@ BY_CLASS: dict[str, Json] = {
     "GPT2LMHeadModel": {"n_inner": 64},
     "Qwen3MoeForCausalLM": {"norm_topk_prob": True},
     "DeepseekV2ForCausalLM": {"num_key_value_heads": 2},
-    "DeepseekV3ForCausalLM": {
-        "n_routed_experts": 4, "num_local_experts": 4, "n_group": 2, "topk_group": 1,
-        "num_key_value_heads": 2, "rope_interleave": True, "head_dim": 8,
-    },
+    "DeepseekV3ForCausalLM": {**_KIMI, "rope_interleave": True},
     "Qwen3NextForCausalLM": _DELTA_RULE,
     "Qwen3_5ForCausalLM": _DELTA_RULE,
     "Qwen3_5MoeForCausalLM": _DELTA_RULE,

@@ -92,6 +92,7 @@ HOLDERS: Mapping[str, str | Mapping[str, str]] = {
     "InternVLForConditionalGeneration": "qwen2",
     "LlavaForConditionalGeneration": "llama",
     "LlavaNextForConditionalGeneration": "llama",
+    "VoxtralForConditionalGeneration": "llama",
     # By config.json's version; 2.5 may have none.
     "MiniCPMV": {"None": "llama", "2.5": "llama", "2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"},
     "MiniCPMO": {"2.6": "qwen2", "4.5": "qwen3"},

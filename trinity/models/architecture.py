@@ -61,7 +61,7 @@ class Architecture:
     rms_by_key: bool = False
     """The norms are RMS norms if the file has an epsilon under the key for these."""
     output_norm: str = "output_norm"
-    """The weight of the output norm."""
+    """The weight of the output norm; "": it has none."""
     encodes: bool = False
     """An encoder: attention is bidirectional, and the result is the hidden states."""
     images_both_ways: Literal["", "all", "windowed"] = ""
@@ -69,6 +69,8 @@ class Architecture:
     axes: Literal["", "blocks", "interleaved"] = ""
     """Images have positions in time, height and width, and pairs of a head rotate by one of them:
     by each in a block, or interleaved. Empty: images have positions like text."""
+    halves_with_axes: bool = False
+    """``rope_halves`` holds for files with positions of images in height and width."""
     added_rows: AddedRowNames = AddedRowNames()
     """Position and token-type embeddings."""
     logit_scale: Callable[[ModelConfig], float] = lambda config: 1.0
@@ -93,8 +95,11 @@ class Architecture:
     """
 
     def of(self, config: ModelConfig) -> Architecture:
-        """Return the architecture with the norms of this configuration."""
-        return replace(self, norm="rms") if self.rms_by_key and config.rms_norms else self
+        """Return the architecture with the norms and the rotation of this configuration."""
+        found = replace(self, norm="rms") if self.rms_by_key and config.rms_norms else self
+        if self.halves_with_axes and config.rope_sections:
+            return replace(found, rope_halves=True)
+        return found
 
     def completed(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration with the family's values for what the file does not say."""

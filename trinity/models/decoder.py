@@ -179,7 +179,7 @@ class Decoder:
     def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         config = self.config
         yield "token_embd.weight", (config.vocab_size, config.hidden_size)
-        if self.architecture.norm != "none":
+        if self.architecture.norm != "none" and self.architecture.output_norm:
             yield complete(self.architecture.output_norm), (config.hidden_size,)
         if self.head:
             yield f"{self.head}.weight", (config.vocab_size, config.hidden_size)

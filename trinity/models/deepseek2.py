@@ -39,7 +39,7 @@ from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
 from trinity.formats.huggingface.rope import read_yarn
 from trinity.formats.huggingface.stored import Stored, transposed
-from trinity.formats.huggingface.table import Table, TableRow, Tables, at, pre_norm_layer
+from trinity.formats.huggingface.table import Table, TableRow, Tables, at, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks, expert_blocks
 from trinity.models import operations as op
@@ -269,6 +269,17 @@ def _keys_of_3(config: ModelConfig, values: Values) -> Keys:
     return {**latent_keys(config, values), **experts}
 
 
+def _dense_keys(config: ModelConfig, values: Values) -> Keys:
+    """Return also the keys of experts that llama.cpp requires."""
+    refuse_other(values, {"rope_interleave": (None, True), "attention_bias": (None, False)})
+    return {
+        **latent_keys(config, values),
+        "first_dense_layers": config.num_layers,
+        "num_shared_experts": 0,
+        "expert_intermediate_size": config.intermediate_size,
+    }
+
+
 def _lite_keys(config: ModelConfig, values: Values) -> Keys:
     dense = mixture.listed_dense_layers(config, values, 1)
     return {**_keys_of_3(config, values), "first_dense_layers": dense}
@@ -388,7 +399,28 @@ FAMILIES = (
     latent_family(
         "DeepseekV2ForCausalLM", "deepseek2", _LAYER_OF_2, _keys_of_2, {"n_shared_experts": 2}
     ),
-    latent_family("DeepseekV3ForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3, _DEFAULTS_OF_3),
+    replace(
+        latent_family(
+            "DeepseekV3ForCausalLM", "deepseek2", _LAYER_OF_3, _keys_of_3, _DEFAULTS_OF_3
+        ),
+        wrappers={
+            "KimiVLForConditionalGeneration": "deepseek2",
+            "KimiK25ForConditionalGeneration": "deepseek2",
+        },
+    ),
+    # Youtu LLM: latent attention, and no experts.
+    replace(
+        latent_family(
+            "YoutuForCausalLM", "deepseek2", partial(latent_table, feed_forward=gated()),
+            _dense_keys,
+            {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+             "num_key_value_heads": 16, "tie_word_embeddings": True},
+        ),
+        experts=None,
+        unused="",
+        drafting=(),
+        drafting_key="",
+    ),
     latent_family(
         "DeepseekV32ForCausalLM", "deepseek32", _indexed_table, _indexed_keys,
         {**_DEFAULTS_OF_3, "head_dim": 64, "index_topk": 2048, "index_n_heads": 64,

@@ -1,5 +1,7 @@
 """ernie4_5 and ernie4_5-moe: llama; checkpoints also rotate neighbouring dimensions.
 
+paddleocr, the text of PaddleOCR-VL, rotates halves.
+
 In ernie4_5-moe, every n-th layer after the first ones has experts, chosen with a bias, and a shared
 one.
 
@@ -14,6 +16,7 @@ from trinity.formats.huggingface import mixture
 from trinity.formats.huggingface.config import ExpertTerms
 from trinity.formats.huggingface.family import Family, Keys
 from trinity.formats.huggingface.keys import refuse_other
+from trinity.formats.huggingface.rope import rope_sections
 from trinity.formats.huggingface.stored import Stored
 from trinity.formats.huggingface.table import TableRow, attention, gated, pre_norm_layer
 from trinity.formats.huggingface.values import Values
@@ -32,6 +35,7 @@ def _expert_layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
 
 ARCHITECTURES = (
     Architecture(("ernie4_5",), layer, rope_halves=False),
+    Architecture(("paddleocr",), layer, rope_halves=True, axes="blocks"),
     Architecture(("ernie4_5-moe",), _expert_layer, rope_halves=False, needs=("experts",)),
 )
 
@@ -59,7 +63,26 @@ def _expert_keys(config: ModelConfig, values: Values) -> Keys:
     return {**keys, "shared_intermediate_size": width * shared or None, "expert_layer_step": step}
 
 
+def _sections(config: ModelConfig, values: Values) -> Keys:
+    return {"rope.dimension_sections": rope_sections(values, (16, 24, 24))}
+
+
 FAMILIES = (
+    Family(
+        wrappers={"PaddleOCRVLForConditionalGeneration": "paddleocr"},
+        layer=pre_norm_layer(
+            attention(bias="use_bias", output_bias="use_bias"), gated("mlp", bias="use_bias")
+        ),
+        keys=_sections,
+        rope_types=("mrope",),
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500_000.0,
+            "tie_word_embeddings": True,
+        },
+    ),
     Family(
         classes={"Ernie4_5ForCausalLM": "ernie4_5", "Ernie4_5_ForCausalLM": "ernie4_5"},
         layer=_LAYER,

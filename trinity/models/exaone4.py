@@ -1,4 +1,4 @@
-"""exaone4: norms after the branches only, and over each head of q and k.
+"""exaone4 (EXAONE 4, the text of 4.5): norms after the branches, and over each head of q and k.
 
 The large model has three windowed layers per full layer, and its full layers do not rotate.
 Source: transformers' Exaone4; llama.cpp src/models/exaone4.cpp, which uses windows only in models
@@ -34,7 +34,9 @@ _LAYER = post_norm_layer({**attention(), **head_norms()}, gated())
 
 FAMILY = Family(
     classes={"Exaone4ForCausalLM": "exaone4"},
+    wrappers={"Exaone4_5_ForConditionalGeneration": "exaone4"},
     layer=_LAYER,
+    unused=r"mtp\..*",
     windows=WindowTerms(_PERIOD, gguf="layers"),
     defaults={"rms_norm_eps": 1e-5, "sliding_window": 4096},
 )

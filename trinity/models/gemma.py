@@ -23,8 +23,8 @@ from trinity.formats.huggingface.table import EMBEDDING, Table, at, attention, g
 from trinity.formats.huggingface.values import Values
 from trinity.models import blocks
 from trinity.models.architecture import Architecture, Has
+from trinity.models.llama import WITHOUT_HEAD
 from trinity.models.operations import Operation
-from trinity.models.qwen import WITHOUT_HEAD
 
 # The last layer of each period sees all positions.
 _PERIOD_OF_2, _PERIOD_OF_3 = 2, 6

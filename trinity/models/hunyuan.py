@@ -25,7 +25,8 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Attention, Copy, Norm, Operation, Rope
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    """A layer whose heads are normalized after the rotation."""
     return [
         *blocks.attention_branch(config, has, _attention(config), head_norms=False),
         *_feed_forward(config, has),
@@ -56,8 +57,8 @@ def _feed_forward(config: ModelConfig, has: Has) -> list[Operation]:
 
 
 ARCHITECTURES = (
-    Architecture(("hunyuan-dense", "hunyuan_vl"), _layer, rope_halves=True),
-    Architecture(("hunyuan-moe",), _layer, rope_halves=True, needs=("experts",)),
+    Architecture(("hunyuan-dense", "hunyuan_vl"), layer, rope_halves=True),
+    Architecture(("hunyuan-moe",), layer, rope_halves=True, needs=("experts",)),
 )
 
 # -- In transformers' checkpoints --

@@ -10,7 +10,7 @@ from __future__ import annotations
 from trinity.config import ModelConfig
 from trinity.formats.huggingface.config import ROPE_TYPES, ExpertTerms, WindowTerms
 from trinity.formats.huggingface.family import Family
-from trinity.formats.huggingface.keys import long_rope_keys
+from trinity.formats.huggingface.keys import long_rope_keys, refuse_other
 from trinity.formats.huggingface.table import attention, experts, gated, pre_norm_layer
 from trinity.models import blocks, expert_blocks
 from trinity.models.architecture import Architecture, Has
@@ -56,6 +56,12 @@ ARCHITECTURES = (Architecture(("llama",), _layer, rope_halves=False),)
 
 # -- In transformers' checkpoints --
 
+# Embedders' checkpoints are the model without its head.
+WITHOUT_HEAD = (
+    ("layers.", "model.layers."),
+    ("embed_tokens.", "model.embed_tokens."),
+    ("norm.", "model.norm."),
+)
 LAYER = pre_norm_layer(
     attention(bias="attention_bias", output_bias="attention_bias", permuted=True),
     gated(bias="mlp_bias"),
@@ -81,6 +87,23 @@ FAMILIES = (
         keys=long_rope_keys,
         rope_types=(*ROPE_TYPES, "longrope"),
         quantization=("bitnet",),
+    ),
+    Family(
+        classes={"IQuestCoderForCausalLM": "llama"},
+        layer=LAYER,
+        check=lambda config, values: refuse_other(
+            values, {"clip_qkv": (None,), "use_sliding_window": (None, False)}
+        ),
+        defaults={"rms_norm_eps": 1e-5, "tie_word_embeddings": False},
+    ),
+    Family(  # the form in which sentence-transformers saves an embedder
+        classes={"LlamaModel": "llama"},
+        layer=LAYER,
+        renames=WITHOUT_HEAD,
+        unused=r"lm_head\..*",
+        headless=True,
+        keys=long_rope_keys,
+        rope_types=(*ROPE_TYPES, "longrope"),
     ),
     Family(
         classes={"InternLM3ForCausalLM": "llama"},

@@ -15,7 +15,8 @@ from trinity.models.architecture import Architecture, Has
 from trinity.models.operations import Operation
 
 
-def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+def layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
+    """A layer of norms that subtract the mean, and a feed-forward without a gate."""
     attention = blocks.plain_attention(config)
     return [
         *blocks.attention_branch(config, has, attention, kind="layer"),
@@ -23,7 +24,7 @@ def _layer(config: ModelConfig, index: int, has: Has) -> list[Operation]:
     ]
 
 
-ARCHITECTURES = (Architecture(("nemotron",), _layer, rope_halves=True, norm="layer"),)
+ARCHITECTURES = (Architecture(("nemotron",), layer, rope_halves=True, norm="layer"),)
 
 # -- In transformers' checkpoints --
 

@@ -38,6 +38,7 @@ _LAYER = pre_norm_layer(
 
 FAMILY = Family(
     classes={"Phi3ForCausalLM": "phi3"},
+    wrappers={"Phi4ForCausalLMV": "phi3"},
     layer=_LAYER,
     # A window of 0 distinguishes Phi 4 from the others.
     windows=WindowTerms(gguf="size"),

@@ -25,7 +25,7 @@ from trinity.formats.huggingface.table import (
 )
 from trinity.formats.huggingface.values import Values
 from trinity.models.architecture import Architecture, Has
-from trinity.models.llama import layer
+from trinity.models.llama import WITHOUT_HEAD, layer
 from trinity.models.operations import Operation
 
 
@@ -42,12 +42,6 @@ ARCHITECTURES = (
 
 # -- In transformers' checkpoints --
 
-# Embedders' checkpoints are the model without its head.
-WITHOUT_HEAD = (
-    ("layers.", "model.layers."),
-    ("embed_tokens.", "model.embed_tokens."),
-    ("norm.", "model.norm."),
-)
 WINDOW_OFF = {"use_sliding_window": False}
 
 _LAYER1: Table = {
@@ -81,18 +75,24 @@ def _check(config: ModelConfig, values: Values) -> None:
         )
 
 
+def _check_kormo(config: ModelConfig, values: Values) -> None:
+    refuse_other(values, {"attention_bias": (None, False), "mlp_bias": (None, False)})
+
+
 _LAYER2 = pre_norm_layer(attention(bias=True), gated())
 _LAYER3 = pre_norm_layer(
     {**attention(bias="attention_bias", output_bias="attention_bias"), **head_norms()}, gated()
 )
 _QWEN2 = Family(
     classes={"Qwen2ForCausalLM": "qwen2"},
+    wrappers={"DotsOCRForCausalLM": "qwen2"},
     layer=_LAYER2,
     windows=WindowTerms(max_window_layers="after"),
     defaults=WINDOW_OFF,
 )
 _QWEN3 = Family(
     classes={"Qwen3ForCausalLM": "qwen3"},
+    wrappers={"StepVLForConditionalGeneration": "qwen3"},
     layer=_LAYER3,
     renames=WITHOUT_HEAD,
     windows=WindowTerms(max_window_layers="after"),
@@ -121,7 +121,33 @@ FAMILIES = (
     _QWEN3,
     with_classifier(_QWEN2),
     with_classifier(_QWEN3),
+    Family(  # llama with halves and without biases, which GGUF has as qwen2
+        classes={"KORMoForCausalLM": "qwen2"},
+        layer={
+            "attn_norm": "pre_attention_layernorm",
+            **attention(),
+            "ffn_norm": "pre_mlp_layernorm",
+            **gated(),
+        },
+        check=_check_kormo,
+        defaults={
+            "head_dim": 128,
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 5e5,
+            "tie_word_embeddings": False,
+        },
+    ),
     Family(  # the form in which sentence-transformers saves an embedder
+        classes={"Qwen2Model": "qwen2"},
+        layer=_LAYER2,
+        renames=WITHOUT_HEAD,
+        unused=r"lm_head\..*",
+        headless=True,
+        windows=WindowTerms(max_window_layers="after"),
+        defaults=WINDOW_OFF,
+    ),
+    Family(
         classes={"Qwen3Model": "qwen3"},
         layer=_LAYER3,
         renames=WITHOUT_HEAD,

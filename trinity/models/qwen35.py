@@ -314,7 +314,10 @@ FAMILIES = (
         defaults=_SIZES, partial_rope=True,
         renames=_WITHIN_MLX,
         unused=_UNUSED, drafting=_DRAFTING, mlx_turns=True,
-        wrappers={"Qwen3_5ForConditionalGeneration": "qwen35"},
+        wrappers={
+            "Qwen3_5ForConditionalGeneration": "qwen35",
+            "MiniCPMV4_6ForConditionalGeneration": "qwen35",
+        },
     ),
     Family(
         classes={"Qwen3_5MoeForCausalLM": "qwen35moe"},

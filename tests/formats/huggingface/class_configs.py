@@ -65,7 +65,198 @@ _VISION: dict[str, Any] = {
     "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32,
     "out_hidden_size": 64,
 }  # fmt: skip
+_MINICPM_V: dict[str, Any] = _WITHIN | {
+    "model_type": "qwen3_5_text", "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+    "layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "tie_word_embeddings": True, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0],
+        "mrope_interleaved": True, "partial_rotary_factor": 0.25,
+    },
+}  # fmt: skip
+_KIMI: dict[str, Any] = _WITHIN | {
+    "model_type": "deepseek_v3", "num_hidden_layers": 3, "num_key_value_heads": 4,
+    "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+    "v_head_dim": 20, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    "norm_topk_prob": True, "routed_scaling_factor": 2.446, "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
+    "hy_v3": _COMMON | {
+        "architectures": ["HYV3ForCausalLM"], "model_type": "hy_v3", "hidden_act": "silu",
+        "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
+        "num_shared_experts": 2, "moe_intermediate_size": 40, "router_scaling_factor": 2.826,
+        "first_k_dense_replace": 1, "route_norm": True, "rms_norm_eps": 1e-5,
+    },
+    "olmo": _COMMON | {"architectures": ["OlmoForCausalLM"], "model_type": "olmo"},
+    "olmo_limited": _COMMON | {
+        "architectures": ["OLMoForCausalLM"], "model_type": "olmo", "clip_qkv": 0.3,
+        "tie_word_embeddings": True,
+    },
+    "deepseek": _COMMON | {
+        "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "hidden_act": "silu",
+        "num_key_value_heads": 4, "num_hidden_layers": 3, "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 40,
+        "first_k_dense_replace": 1, "norm_topk_prob": False, "rms_norm_eps": 1e-6,
+    },
+    "bailingmoe": _COMMON | {
+        "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe",
+        "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 2,
+        "moe_intermediate_size": 40, "first_k_dense_replace": 0, "norm_topk_prob": True,
+        "norm_head": False, "rms_norm_eps": 1e-6,
+    },
+    "orion": {key: value for key, value in _COMMON.items() if key != "max_position_embeddings"} | {
+        "architectures": ["OrionForCausalLM"], "model_type": "orion", "hidden_act": "silu",
+        "max_sequence_length": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5,
+    },
+    "xverse": _COMMON | {
+        "architectures": ["XverseForCausalLM"], "model_type": "xverse", "hidden_act": "silu",
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-6,
+    },
+    "pangu_embedded": _COMMON | {
+        "architectures": ["PanguEmbeddedForCausalLM"], "model_type": "PanguEmbedded",
+        "hidden_act": "silu", "bias": True, "rms_norm_eps": 1e-5,
+    },
+    "maincoder": _COMMON | {
+        "architectures": ["MaincoderForCausalLM"], "model_type": "maincoder", "head_dim": 24,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+    },
+    "jais2": _COMMON | {
+        "architectures": ["Jais2ForCausalLM"], "model_type": "jais2", "hidden_act": "relu2",
+        "num_key_value_heads": 4, "layer_norm_eps": 1e-5,
+    },
+    "chatglm": _COMMON | {
+        "architectures": ["GlmForCausalLM"], "model_type": "glm", "hidden_act": "silu",
+        "head_dim": 16, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5,
+    },
+    "solar_open": _COMMON | {
+        "architectures": ["SolarOpenForCausalLM"], "model_type": "solar_open", "head_dim": 24,
+        "hidden_act": "silu", "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "n_shared_experts": 1, "moe_intermediate_size": 40, "routed_scaling_factor": 1.5,
+        "norm_topk_prob": True, "rms_norm_eps": 1e-5,
+    },
+    "youtu": _COMMON | {
+        "architectures": ["YoutuForCausalLM"], "model_type": "youtu", "hidden_act": "silu",
+        "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True,
+        "tie_word_embeddings": True,
+    },
+    "kormo": _COMMON | {
+        "architectures": ["KORMoForCausalLM"], "model_type": "kormo", "hidden_act": "silu",
+        "head_dim": 24, "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-5,
+    },
+    "iquest_coder": _COMMON | {
+        "architectures": ["IQuestCoderForCausalLM"], "model_type": "iquestcoder",
+        "hidden_act": "silu", "head_dim": 24, "clip_qkv": None, "rms_norm_eps": 1e-5,
+    },
+    "smallthinker": _COMMON | {
+        "architectures": ["SmallThinkerForCausalLM"], "model_type": "smallthinker",
+        "num_hidden_layers": 5, "head_dim": 24, "moe_num_primary_experts": 8,
+        "moe_num_active_primary_experts": 3, "moe_ffn_hidden_size": 40,
+        "moe_primary_router_apply_softmax": False, "rope_layout": [0, 1, 1, 1, 0],
+        "sliding_window_layout": [0, 1, 1, 1, 0], "sliding_window_size": 4096,
+        "rms_norm_eps": 1e-6,
+    },
+    "smallthinker_softmax": _COMMON | {
+        "architectures": ["SmallThinkerForCausalLM"], "model_type": "smallthinker",
+        "head_dim": 16, "moe_num_primary_experts": 8, "moe_num_active_primary_experts": 3,
+        "moe_ffn_hidden_size": 40, "moe_primary_router_apply_softmax": True,
+        "rope_layout": [1, 1], "sliding_window_layout": [0, 0], "rms_norm_eps": 1e-6,
+    },
+    "mimo2": {key: value for key, value in _COMMON.items() if key != "rope_theta"} | {
+        "architectures": ["MiMoV2FlashForCausalLM"], "model_type": "mimo_v2_flash",
+        "hidden_act": "silu", "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 24,
+        "v_head_dim": 16, "sliding_window": 6, "attention_value_scale": 0.7,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+        "layer_types": [*_FULL_FIRST], "rms_norm_eps": 1e-5,
+    },
+    "exaone4_5": {
+        "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5",
+        "tie_word_embeddings": False, "vision_config": _VISION | {
+            "fullatt_block_indexes": [0], "num_key_value_heads": 1,
+        },
+        "text_config": _WITHIN | {
+            "model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 6,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "hidden_act": "silu",
+        },
+    },
+    "glm4v": {
+        "architectures": ["Glm4vForConditionalGeneration"], "model_type": "glm4v",
+        "tie_word_embeddings": False, "vision_config": _VISION,
+        "text_config": _WITHIN | {
+            "model_type": "glm4v_text", "hidden_act": "silu", "partial_rotary_factor": 0.5,
+            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2]},
+        },
+    },
+    "glm_ocr": {
+        "architectures": ["GlmOcrForConditionalGeneration"], "model_type": "glm_ocr",
+        "tie_word_embeddings": False, "vision_config": _VISION,
+        "text_config": _WITHIN | {
+            "model_type": "glm_ocr_text", "hidden_act": "silu", "head_dim": 24,
+            "rope_parameters": {
+                "rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4,
+                "partial_rotary_factor": 1.0,
+            },
+        },
+    },
+    "glm4v_moe": {
+        "architectures": ["Glm4vMoeForConditionalGeneration"], "model_type": "glm4v_moe",
+        "tie_word_embeddings": False, "vision_config": _VISION,
+        "text_config": _WITHIN | {
+            "model_type": "glm4v_moe_text", "hidden_act": "silu", "num_hidden_layers": 3,
+            "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+            "n_shared_experts": 1, "routed_scaling_factor": 1.5, "partial_rotary_factor": 0.5,
+            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2]},
+        },
+    },
+    "paddleocr": {
+        "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl",
+        "tie_word_embeddings": True, "vision_config": _VISION | {"num_attention_heads": 2},
+        "text_config": _WITHIN | {
+            "model_type": "paddleocr_vl_text", "hidden_act": "silu", "head_dim": 24,
+            "rope_parameters": {
+                "rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 5e5,
+            },
+        },
+    },
+    "kimi_vl": {
+        "architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl",
+        "vision_config": {"model_type": "moonvit", "num_hidden_layers": 1},
+        "text_config": _KIMI,
+    },
+    "voxtral": {
+        "architectures": ["VoxtralForConditionalGeneration"], "model_type": "voxtral",
+        "audio_config": {"model_type": "voxtral_encoder", "num_hidden_layers": 1},
+        "text_config": _WITHIN | {
+            "model_type": "llama", "head_dim": 24, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": False,
+        },
+    },
+    "phi4_vision": _COMMON | {
+        "architectures": ["Phi4ForCausalLMV"], "model_type": "phi4-siglip", "hidden_act": "silu",
+        "rms_norm_eps": 1e-5, "original_max_position_embeddings": 128, "sliding_window": None,
+        "vision_config": {"hidden_size": 32, "num_hidden_layers": 1},
+    },
+    "minicpm_v4_6": {
+        "architectures": ["MiniCPMV4_6ForConditionalGeneration"], "model_type": "minicpmv4_6",
+        "tie_word_embeddings": True, "vision_config": {"num_hidden_layers": 1},
+        "text_config": _MINICPM_V,
+    },
+    "dots_ocr": _COMMON | {
+        "architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr", "hidden_act": "silu",
+        "attention_bias": True, "rms_norm_eps": 1e-6, "use_sliding_window": False,
+        "vision_config": {"embed_dim": 32, "num_hidden_layers": 1},
+    },
+    "step_vl": {
+        "architectures": ["StepVLForConditionalGeneration"], "model_type": "step_robotics",
+        "vision_config": {"width": 32, "layers": 1},
+        "text_config": _WITHIN | {
+            "model_type": "qwen3", "head_dim": 24, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": False,
+        },
+    },
     "nemotron": _COMMON | {
         "architectures": ["NemotronForCausalLM"], "model_type": "nemotron", "hidden_act": "relu2",
         "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "attention_bias": False, "mlp_bias": False,
@@ -518,7 +709,17 @@ _AS_GRANITE: dict[str, Any] = {
     "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
     "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25, "logits_scaling": 2.0,
 }  # fmt: skip
+_AS_LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 REFERENCES: dict[str, dict[str, Any]] = {
+    "xverse": _AS_LLAMA, "iquest_coder": _AS_LLAMA, "kormo": _AS_LLAMA,
+    "pangu_embedded": _AS_LLAMA | {"attention_bias": True},
+    "dots_ocr": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+    "step_vl": CONFIGS["step_vl"]["text_config"] | {"architectures": ["Qwen3ForCausalLM"]},
+    "voxtral": CONFIGS["voxtral"]["text_config"] | _AS_LLAMA,
+    "phi4_vision": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"},
+    "minicpm_v4_6": _MINICPM_V | {"architectures": ["Qwen3_5ForCausalLM"]},
+    "kimi_vl": _KIMI | {"architectures": ["DeepseekV3ForCausalLM"]},
+    "olmo_limited": {"architectures": ["OlmoForCausalLM"]},
     "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
     "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
     "internlm2": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
@@ -543,6 +744,13 @@ REFERENCES: dict[str, dict[str, Any]] = {
 # The names of a class's tensors in the class that transformers reads instead. A tensor of q, k and
 # v has the rows of each one together, or those of each key head.
 REFERENCE_NAMES: dict[str, dict[str, str]] = {
+    "kormo": {
+        "pre_attention_layernorm": "input_layernorm",
+        "pre_mlp_layernorm": "post_attention_layernorm",
+    },
+    "kimi_vl": {"language_model.": ""},
+    "voxtral": {"language_model.": ""},
+    "minicpm_v4_6": {"model.language_model.": "model."},
     "exaone": {
         "transformer.h.": "model.layers.", "transformer.wte": "model.embed_tokens",
         "transformer.ln_f": "model.norm", "ln_1": "input_layernorm",
@@ -591,7 +799,15 @@ PUBLISHED: dict[str, dict[str, str]] = {
     "qwen": {
         "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",
     },
-    "muse_glimmer": {"model.": "model.language_model."},
+    **dict.fromkeys(
+        ("muse_glimmer", "exaone4_5", "glm4v", "glm_ocr", "glm4v_moe"),
+        {"model.": "model.language_model."},
+    ),
+    **dict.fromkeys(
+        ("kimi_vl", "voxtral"),
+        {"model.": "language_model.model.", "lm_head": "language_model.lm_head"},
+    ),
+    "minicpmv4_6": {"model.": "model.language_model."},
     "mamba2": {"model.": "backbone."},
     "mamba": {"model.": "backbone."},
     "falcon_mamba": {"model.": "backbone."},

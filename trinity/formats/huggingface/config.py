@@ -29,7 +29,7 @@ _NULL: Mapping[str, object] = {
     "sliding_window": None, "partial_rotary_factor": 1.0, "mamba_conv_bias": False,
     "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False,
     "norm_topk_prob": False, "projectors_bias": False, "rope_interleave": False,
-    "head_dim": None, "attention_chunk_size": None,
+    "head_dim": None, "attention_chunk_size": None, "attention_value_scale": 1.0,
     "use_qk_norm": False, "multi_query": False, "parallel_attn": False,
 }  # fmt: skip
 

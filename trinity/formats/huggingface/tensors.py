@@ -29,6 +29,7 @@ _OTHER_NETWORKS = (
     "vision_tower.", "vision_model.", "vision_embed_tokens.", "audio_tower.", "embed_vision.",
     "embed_audio.", "multi_modal_projector.", "visual.", "vision_adapter.", "vision_projection.",
     "connector.", "image_newline", "vit_large_projector.", "mlp1.",
+    "mm_projector.", "merger.", "mlp_AR.", "projector.",
     "vpm.", "resampler.", "apm.", "audio_projection_layer.", "tts.",
 )  # fmt: skip
 _CONVOLUTIONS = (".ssm_conv1d.weight", ".shortconv.conv.weight")
