@@ -9,6 +9,8 @@ from trinity.models.architecture import Has
 from trinity.models.expert_operations import ExpertGated, ExpertInput, ExpertLinear, Mix, Route
 from trinity.models.operations import Gated, GatedAdd, Linear, Operation, Product
 
+_CHOICE_BIASES = ("exp_probs_b.bias", "exp_probs_b.")  # the second one in Hunyuan 3
+
 
 def experts_of(config: ModelConfig) -> ExpertConfig:
     """Return the experts' configuration. Raises TypeError if the model has none."""
@@ -67,7 +69,7 @@ def route(
         gating=gating,
         normalize=normalize if experts.normalize is None else experts.normalize,
         scale=experts.scale * scale,
-        bias="exp_probs_b.bias" if has("exp_probs_b.bias") else "",
+        bias=next((name for name in _CHOICE_BIASES if has(name)), ""),
         num_groups=experts.num_groups, groups_used=experts.groups_used,
         group_best=2 if gating == "sigmoid" else 1,
     )  # fmt: skip

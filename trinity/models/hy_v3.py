@@ -63,7 +63,7 @@ _LAYER: Table = pre_norm_layer(
     {
         **gated(),
         "ffn_gate_inp": at("mlp.router.gate", "mlp.gate"),
-        "exp_probs_b.bias": tensor("mlp.expert_bias", "mlp.e_score_correction_bias"),
+        "exp_probs_b.": tensor("mlp.expert_bias", "mlp.e_score_correction_bias"),
         **experts("mlp.experts"),
         **{
             f"ffn_{name}_shexp": at(*(f"mlp.{module}.{name}_proj" for module in _SHARED))

@@ -37,9 +37,7 @@ def _limits(config: ModelConfig) -> list[Operation]:
     return [Clamp(name, count * dim, -limit, limit) for name, count in heads.items()]
 
 
-ARCHITECTURES = (
-    Architecture(("olmo",), _layer, rope_halves=False, norm="layer", output_norm=""),
-)
+ARCHITECTURES = (Architecture(("olmo",), _layer, rope_halves=False, norm="layer", output_norm=""),)
 
 # -- In transformers' checkpoints --
 

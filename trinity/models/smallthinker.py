@@ -75,7 +75,10 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
         },
     )
     softmax = values.flag("moe_primary_router_apply_softmax")
-    keys: dict[str, object] = {"expert_gating": 1 if softmax else mixture.SIGMOID}
+    keys: dict[str, object] = {
+        "intermediate_size": expert_blocks.experts_of(config).intermediate_size,
+        "expert_gating": 1 if softmax else mixture.SIGMOID,
+    }
     windows = _layout(config, values, "sliding_window_layout")
     turns = _layout(config, values, "rope_layout")
     usual = [int(layer % _PERIOD != 0) for layer in range(config.num_layers)]

@@ -799,15 +799,16 @@ PUBLISHED: dict[str, dict[str, str]] = {
     "qwen": {
         "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",
     },
-    **dict.fromkeys(
-        ("muse_glimmer", "exaone4_5", "glm4v", "glm_ocr", "glm4v_moe"),
-        {"model.": "model.language_model."},
-    ),
-    **dict.fromkeys(
-        ("kimi_vl", "voxtral"),
-        {"model.": "language_model.model.", "lm_head": "language_model.lm_head"},
-    ),
-    "minicpmv4_6": {"model.": "model.language_model."},
+    **{
+        model_type: {"model.": "model.language_model."}
+        for model_type in (
+            "muse_glimmer", "exaone4_5", "glm4v", "glm_ocr", "glm4v_moe", "minicpmv4_6"
+        )
+    },
+    **{
+        model_type: {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
+        for model_type in ("kimi_vl", "voxtral")
+    },
     "mamba2": {"model.": "backbone."},
     "mamba": {"model.": "backbone."},
     "falcon_mamba": {"model.": "backbone."},
