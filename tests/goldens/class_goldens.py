@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "kernels")]
 
 from tests.formats.huggingface import class_models, routed_models  # noqa: E402
-from tests.formats.huggingface.class_configs import REFERENCE_NAMES, REFERENCES  # noqa: E402
+from tests.formats.huggingface.class_references import REFERENCE_NAMES, REFERENCES  # noqa: E402
 from tests.fuzzing import published_classes  # noqa: E402
 
 DATA = ROOT / "tests" / "data"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-_COMMON: dict[str, Any] = {
-    "hidden_size": 64, "intermediate_size": 96, "vocab_size": 258, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
-    "rope_theta": 1e4, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
-    "pad_token_id": None, "dtype": "float32",
-}  # fmt: skip
-_GPT_NEOX = _COMMON | {
+from tests.formats.huggingface.config_parts import COMMON, FULL_FIRST, VISION, WITHIN
+from tests.formats.huggingface.vision_configs import VISION_CONFIGS
+
+_GPT_NEOX = COMMON | {
     "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_act": "gelu",
     "intermediate_size": 256, "rotary_pct": 0.25, "rotary_emb_base": 10000,
     "use_parallel_residual": True,
@@ -21,16 +18,16 @@ _FALCON: dict[str, Any] = {
     "bias": False, "parallel_attn": True, "rope_theta": 1e4, "max_position_embeddings": 128,
     "bos_token_id": 256, "eos_token_id": 257, "dtype": "float32", "tie_word_embeddings": True,
 }  # fmt: skip
-_MINICPM = _COMMON | {
+_MINICPM = COMMON | {
     "architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "hidden_act": "silu",
     "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 32, "tie_word_embeddings": True,
     "rms_norm_eps": 1e-5,
 }  # fmt: skip
-_GRANITE_SWA = _COMMON | {
+_GRANITE_SWA = COMMON | {
     "hidden_act": "silu", "num_hidden_layers": 4, "sliding_window": 6, "attention_multiplier": 0.2,
     "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0,
 }  # fmt: skip
-_DSA = _COMMON | {
+_DSA = COMMON | {
     "hidden_act": "silu",
     "num_hidden_layers": 3,
     "num_key_value_heads": 4,
@@ -56,102 +53,75 @@ _MAMBA: dict[str, Any] = {
     "conv_kernel": 4, "tie_word_embeddings": True, "bos_token_id": 256, "eos_token_id": 257,
     "pad_token_id": None, "dtype": "float32",
 }  # fmt: skip
-_FULL_FIRST = ["full_attention"] + ["sliding_attention"] * 3
-# The text model of a class that contains a vision model, too.
-_WITHIN: dict[str, Any] = {
-    key: value for key, value in _COMMON.items() if key not in ("tie_word_embeddings", "dtype")
-}
-_VISION: dict[str, Any] = {
-    "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32,
-    "out_hidden_size": 64,
-}  # fmt: skip
-_MINICPM_V: dict[str, Any] = _WITHIN | {
-    "model_type": "qwen3_5_text", "head_dim": 16, "hidden_act": "silu", "rms_norm_eps": 1e-6,
-    "layer_types": ["linear_attention", "full_attention"], "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
-    "tie_word_embeddings": True, "rope_parameters": {
-        "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0],
-        "mrope_interleaved": True, "partial_rotary_factor": 0.25,
-    },
-}  # fmt: skip
-_KIMI: dict[str, Any] = _WITHIN | {
-    "model_type": "deepseek_v3", "num_hidden_layers": 3, "num_key_value_heads": 4,
-    "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-    "v_head_dim": 20, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-    "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
-    "norm_topk_prob": True, "routed_scaling_factor": 2.446, "scoring_func": "sigmoid",
-    "topk_method": "noaux_tc", "hidden_act": "silu", "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": False,
-}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
-    "hy_v3": _COMMON | {
+    "hy_v3": COMMON | {
         "architectures": ["HYV3ForCausalLM"], "model_type": "hy_v3", "hidden_act": "silu",
         "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
         "num_shared_experts": 2, "moe_intermediate_size": 40, "router_scaling_factor": 2.826,
         "first_k_dense_replace": 1, "route_norm": True, "rms_norm_eps": 1e-5,
     },
-    "olmo": _COMMON | {"architectures": ["OlmoForCausalLM"], "model_type": "olmo"},
-    "olmo_limited": _COMMON | {
+    "olmo": COMMON | {"architectures": ["OlmoForCausalLM"], "model_type": "olmo"},
+    "olmo_limited": COMMON | {
         "architectures": ["OLMoForCausalLM"], "model_type": "olmo", "clip_qkv": 0.3,
         "tie_word_embeddings": True,
     },
-    "deepseek": _COMMON | {
+    "deepseek": COMMON | {
         "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "hidden_act": "silu",
         "num_key_value_heads": 4, "num_hidden_layers": 3, "n_routed_experts": 8,
         "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 40,
         "first_k_dense_replace": 1, "norm_topk_prob": False, "rms_norm_eps": 1e-6,
     },
-    "bailingmoe": _COMMON | {
+    "bailingmoe": COMMON | {
         "architectures": ["BailingMoeForCausalLM"], "model_type": "bailing_moe",
         "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 2,
         "moe_intermediate_size": 40, "first_k_dense_replace": 0, "norm_topk_prob": True,
         "norm_head": False, "rms_norm_eps": 1e-6,
     },
-    "orion": {key: value for key, value in _COMMON.items() if key != "max_position_embeddings"} | {
+    "orion": {key: value for key, value in COMMON.items() if key != "max_position_embeddings"} | {
         "architectures": ["OrionForCausalLM"], "model_type": "orion", "hidden_act": "silu",
         "max_sequence_length": 128, "num_key_value_heads": 4, "rms_norm_eps": 1e-5,
     },
-    "xverse": _COMMON | {
+    "xverse": COMMON | {
         "architectures": ["XverseForCausalLM"], "model_type": "xverse", "hidden_act": "silu",
         "num_key_value_heads": 4, "rms_norm_eps": 1e-6,
     },
-    "pangu_embedded": _COMMON | {
+    "pangu_embedded": COMMON | {
         "architectures": ["PanguEmbeddedForCausalLM"], "model_type": "PanguEmbedded",
         "hidden_act": "silu", "bias": True, "rms_norm_eps": 1e-5,
     },
-    "maincoder": _COMMON | {
+    "maincoder": COMMON | {
         "architectures": ["MaincoderForCausalLM"], "model_type": "maincoder", "head_dim": 24,
         "hidden_act": "silu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
     },
-    "jais2": _COMMON | {
+    "jais2": COMMON | {
         "architectures": ["Jais2ForCausalLM"], "model_type": "jais2", "hidden_act": "relu2",
         "num_key_value_heads": 4, "layer_norm_eps": 1e-5,
     },
-    "chatglm": _COMMON | {
+    "chatglm": COMMON | {
         "architectures": ["GlmForCausalLM"], "model_type": "glm", "hidden_act": "silu",
         "head_dim": 16, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-5,
     },
-    "solar_open": _COMMON | {
+    "solar_open": COMMON | {
         "architectures": ["SolarOpenForCausalLM"], "model_type": "solar_open", "head_dim": 24,
         "hidden_act": "silu", "n_routed_experts": 8, "num_experts_per_tok": 3,
         "n_shared_experts": 1, "moe_intermediate_size": 40, "routed_scaling_factor": 1.5,
         "norm_topk_prob": True, "rms_norm_eps": 1e-5,
     },
-    "youtu": _COMMON | {
+    "youtu": COMMON | {
         "architectures": ["YoutuForCausalLM"], "model_type": "youtu", "hidden_act": "silu",
         "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
         "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True,
         "tie_word_embeddings": True,
     },
-    "kormo": _COMMON | {
+    "kormo": COMMON | {
         "architectures": ["KORMoForCausalLM"], "model_type": "kormo", "hidden_act": "silu",
         "head_dim": 24, "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-5,
     },
-    "iquest_coder": _COMMON | {
+    "iquest_coder": COMMON | {
         "architectures": ["IQuestCoderForCausalLM"], "model_type": "iquestcoder",
         "hidden_act": "silu", "head_dim": 24, "clip_qkv": None, "rms_norm_eps": 1e-5,
     },
-    "smallthinker": _COMMON | {
+    "smallthinker": COMMON | {
         "architectures": ["SmallThinkerForCausalLM"], "model_type": "smallthinker",
         "num_hidden_layers": 5, "head_dim": 24, "moe_num_primary_experts": 8,
         "moe_num_active_primary_experts": 3, "moe_ffn_hidden_size": 40,
@@ -159,105 +129,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "sliding_window_layout": [0, 1, 1, 1, 0], "sliding_window_size": 4096,
         "rms_norm_eps": 1e-6,
     },
-    "smallthinker_softmax": _COMMON | {
+    "smallthinker_softmax": COMMON | {
         "architectures": ["SmallThinkerForCausalLM"], "model_type": "smallthinker",
         "head_dim": 16, "moe_num_primary_experts": 8, "moe_num_active_primary_experts": 3,
         "moe_ffn_hidden_size": 40, "moe_primary_router_apply_softmax": True,
         "rope_layout": [1, 1], "sliding_window_layout": [0, 0], "rms_norm_eps": 1e-6,
     },
-    "mimo2": {key: value for key, value in _COMMON.items() if key != "rope_theta"} | {
+    "mimo2": {key: value for key, value in COMMON.items() if key != "rope_theta"} | {
         "architectures": ["MiMoV2FlashForCausalLM"], "model_type": "mimo_v2_flash",
         "hidden_act": "silu", "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 24,
         "v_head_dim": 16, "sliding_window": 6, "attention_value_scale": 0.7,
         "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-        "layer_types": [*_FULL_FIRST], "rms_norm_eps": 1e-5,
+        "layer_types": [*FULL_FIRST], "rms_norm_eps": 1e-5,
     },
-    "exaone4_5": {
-        "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5",
-        "tie_word_embeddings": False, "vision_config": _VISION | {
-            "fullatt_block_indexes": [0], "num_key_value_heads": 1,
-        },
-        "text_config": _WITHIN | {
-            "model_type": "exaone4", "num_hidden_layers": 4, "sliding_window": 6,
-            "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "hidden_act": "silu",
-        },
-    },
-    "glm4v": {
-        "architectures": ["Glm4vForConditionalGeneration"], "model_type": "glm4v",
-        "tie_word_embeddings": False, "vision_config": _VISION,
-        "text_config": _WITHIN | {
-            "model_type": "glm4v_text", "hidden_act": "silu", "partial_rotary_factor": 0.5,
-            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2]},
-        },
-    },
-    "glm_ocr": {
-        "architectures": ["GlmOcrForConditionalGeneration"], "model_type": "glm_ocr",
-        "tie_word_embeddings": False, "vision_config": _VISION,
-        "text_config": _WITHIN | {
-            "model_type": "glm_ocr_text", "hidden_act": "silu", "head_dim": 24,
-            "rope_parameters": {
-                "rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 1e4,
-                "partial_rotary_factor": 1.0,
-            },
-        },
-    },
-    "glm4v_moe": {
-        "architectures": ["Glm4vMoeForConditionalGeneration"], "model_type": "glm4v_moe",
-        "tie_word_embeddings": False, "vision_config": _VISION,
-        "text_config": _WITHIN | {
-            "model_type": "glm4v_moe_text", "hidden_act": "silu", "num_hidden_layers": 3,
-            "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-            "n_shared_experts": 1, "routed_scaling_factor": 1.5, "partial_rotary_factor": 0.5,
-            "rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2]},
-        },
-    },
-    "paddleocr": {
-        "architectures": ["PaddleOCRVLForConditionalGeneration"], "model_type": "paddleocr_vl",
-        "tie_word_embeddings": True, "vision_config": _VISION | {"num_attention_heads": 2},
-        "text_config": _WITHIN | {
-            "model_type": "paddleocr_vl_text", "hidden_act": "silu", "head_dim": 24,
-            "rope_parameters": {
-                "rope_type": "default", "mrope_section": [4, 4, 4], "rope_theta": 5e5,
-            },
-        },
-    },
-    "kimi_vl": {
-        "architectures": ["KimiVLForConditionalGeneration"], "model_type": "kimi_vl",
-        "vision_config": {"model_type": "moonvit", "num_hidden_layers": 1},
-        "text_config": _KIMI,
-    },
-    "voxtral": {
-        "architectures": ["VoxtralForConditionalGeneration"], "model_type": "voxtral",
-        "audio_config": {"model_type": "voxtral_encoder", "num_hidden_layers": 1},
-        "text_config": _WITHIN | {
-            "model_type": "llama", "head_dim": 24, "hidden_act": "silu", "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": False,
-        },
-    },
-    "phi4_vision": _COMMON | {
-        "architectures": ["Phi4ForCausalLMV"], "model_type": "phi4-siglip", "hidden_act": "silu",
-        "rms_norm_eps": 1e-5, "original_max_position_embeddings": 128, "sliding_window": None,
-        "vision_config": {"hidden_size": 32, "num_hidden_layers": 1},
-    },
-    "minicpm_v4_6": {
-        "architectures": ["MiniCPMV4_6ForConditionalGeneration"], "model_type": "minicpmv4_6",
-        "tie_word_embeddings": True, "vision_config": {"num_hidden_layers": 1},
-        "text_config": _MINICPM_V,
-    },
-    "dots_ocr": _COMMON | {
-        "architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr", "hidden_act": "silu",
-        "attention_bias": True, "rms_norm_eps": 1e-6, "use_sliding_window": False,
-        "vision_config": {"embed_dim": 32, "num_hidden_layers": 1},
-    },
-    "step_vl": {
-        "architectures": ["StepVLForConditionalGeneration"], "model_type": "step_robotics",
-        "vision_config": {"width": 32, "layers": 1},
-        "text_config": _WITHIN | {
-            "model_type": "qwen3", "head_dim": 24, "hidden_act": "silu", "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": False,
-        },
-    },
-    "nemotron": _COMMON | {
+    "nemotron": COMMON | {
         "architectures": ["NemotronForCausalLM"], "model_type": "nemotron", "hidden_act": "relu2",
         "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "attention_bias": False, "mlp_bias": False,
         "head_dim": 16,
@@ -273,11 +158,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
         "bos_token_id": 256, "eos_token_id": 257,
     },
-    "arcee": _COMMON | {
+    "arcee": COMMON | {
         "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
         "head_dim": 24,
     },
-    "arcee_yarn": _COMMON | {  # AFM's scaling
+    "arcee_yarn": COMMON | {  # AFM's scaling
         "architectures": ["ArceeForCausalLM"], "model_type": "arcee", "hidden_act": "relu2",
         "tie_word_embeddings": True,
         "rope_parameters": {
@@ -287,31 +172,31 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "gptneox": _GPT_NEOX,
     "gptneox_in_turn": _GPT_NEOX | {"use_parallel_residual": False},
-    "olmoe": _COMMON | {
+    "olmoe": COMMON | {
         "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "hidden_act": "silu",
         "num_key_value_heads": 4, "intermediate_size": 32, "num_experts": 8,
         "num_experts_per_tok": 3, "norm_topk_prob": False, "rms_norm_eps": 1e-5,
     },
-    "seed_oss": _COMMON | {
+    "seed_oss": COMMON | {
         "architectures": ["SeedOssForCausalLM"], "model_type": "seed_oss", "hidden_act": "silu",
         "head_dim": 24, "attention_bias": True, "attention_out_bias": False,
     },
-    "ernie4_5": _COMMON | {
+    "ernie4_5": COMMON | {
         "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "hidden_act": "silu",
         "head_dim": 24, "use_bias": False, "tie_word_embeddings": True,
     },
-    "hunyuan": _COMMON | {
+    "hunyuan": COMMON | {
         "architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense",
         "hidden_act": "silu", "head_dim": 24, "attention_bias": False, "rms_norm_eps": 1e-5,
         "rope_scaling": {"alpha": 50.0, "factor": 1.0, "type": "dynamic"},
     },
-    "hunyuan_moe": _COMMON | {
+    "hunyuan_moe": COMMON | {
         "architectures": ["HunYuanMoEV1ForCausalLM"], "model_type": "hunyuan_v1_moe",
         "hidden_act": "silu", "head_dim": 16, "intermediate_size": 32, "num_experts": 8,
         "moe_topk": 3, "moe_intermediate_size": [32, 32], "num_shared_expert": [1, 1],
         "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
     },
-    "maple": _COMMON | {
+    "maple": COMMON | {
         "architectures": ["MapleForCausalLM"], "model_type": "maple", "hidden_act": "silu",
         "num_hidden_layers": 3, "head_dim": 24, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 32, "norm_topk_prob": True, "sliding_window": 8,
@@ -330,27 +215,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "short_factor": [1 + i / 8 for i in range(8)],
         },
     },
-    "minicpm3": _COMMON | {
+    "minicpm3": COMMON | {
         "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "hidden_act": "silu",
         "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
         "qk_rope_head_dim": 8, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256,
         "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
     },
-    "dots1": _COMMON | {
+    "dots1": COMMON | {
         "architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "hidden_act": "silu",
         "num_key_value_heads": 4, "num_hidden_layers": 3, "moe_intermediate_size": 32,
         "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
         "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
     },
-    "qwen2_vl": _COMMON | {  # without an inner object, as Qwen2-VL was published
+    "qwen2_vl": COMMON | {  # without an inner object, as Qwen2-VL was published
         "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
         "rms_norm_eps": 1e-6, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]},
-        "vision_config": _VISION | {"hidden_size": 64},
+        "vision_config": VISION | {"hidden_size": 64},
     },
     "qwen2_5_vl": {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
-        "tie_word_embeddings": True, "vision_config": _VISION | {"fullatt_block_indexes": [0]},
-        "text_config": _WITHIN | {
+        "tie_word_embeddings": True, "vision_config": VISION | {"fullatt_block_indexes": [0]},
+        "text_config": WITHIN | {
             "model_type": "qwen2_5_vl_text", "rms_norm_eps": 1e-5,
             "rope_parameters": {
                 "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
@@ -361,8 +246,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_vl": {
         "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl",
         "tie_word_embeddings": False,
-        "vision_config": _VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
-        "text_config": _WITHIN | {
+        "vision_config": VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+        "text_config": WITHIN | {
             "model_type": "qwen3_vl_text", "head_dim": 24,
             "rope_parameters": {
                 "rope_type": "default", "mrope_section": [4, 4, 4], "mrope_interleaved": True,
@@ -373,8 +258,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe": {
         "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
         "tie_word_embeddings": False,
-        "vision_config": _VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
-        "text_config": _WITHIN | {
+        "vision_config": VISION | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+        "text_config": WITHIN | {
             "model_type": "qwen3_vl_moe_text", "head_dim": 16, "tie_word_embeddings": False,
             "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
             "rope_scaling": {
@@ -393,27 +278,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1,
         "ffn_hidden_size": 96, "tie_word_embeddings": False,
     },
-    "stablelm": _COMMON | {
+    "stablelm": COMMON | {
         "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "use_qkv_bias": True,
         "partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5, "rms_norm_eps": 1e-5,
     },
-    "stablelm_12b": _COMMON | {
+    "stablelm_12b": COMMON | {
         "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "qk_layernorm": True,
         "use_parallel_residual": True, "partial_rotary_factor": 0.5,
     },
-    "minimax_m2": _COMMON | {
+    "minimax_m2": COMMON | {
         "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "head_dim": 24,
         "intermediate_size": 40, "num_local_experts": 8, "num_experts_per_tok": 3,
         "rotary_dim": 12, "scoring_func": "sigmoid", "use_qk_norm": True,
     },
-    "afmoe": _COMMON | {
+    "afmoe": COMMON | {
         "architectures": ["AfmoeForCausalLM"], "model_type": "afmoe", "head_dim": 24,
         "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 40, "num_dense_layers": 1, "num_shared_experts": 1,
         "route_scale": 2.826, "route_norm": True, "mup_enabled": True, "sliding_window": 6,
         "global_attn_every_n_layers": 4,
     },
-    "exaone_moe": _COMMON | {
+    "exaone_moe": COMMON | {
         "architectures": ["ExaoneMoeForCausalLM"], "model_type": "exaone_moe", "head_dim": 24,
         "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3, "n_group": 2,
         "topk_group": 1, "moe_intermediate_size": 40, "first_k_dense_replace": 1,
@@ -422,13 +307,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
         "mlp_layer_types": ["dense"] + ["sparse"] * 3,
     },
-    "ernie4_5_moe": _COMMON | {
+    "ernie4_5_moe": COMMON | {
         "architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe",
         "num_hidden_layers": 4, "moe_num_experts": 8, "moe_k": 3, "moe_intermediate_size": 40,
         "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_interval": 2,
         "tie_word_embeddings": True,
     },
-    "mellum": _COMMON | {
+    "mellum": COMMON | {
         "architectures": ["MellumForCausalLM"], "model_type": "mellum", "head_dim": 24,
         "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 40, "norm_topk_prob": True, "sliding_window": 6,
@@ -448,12 +333,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "num_attention_heads": 2, "num_hidden_layers": 1, "hidden_size": 32,
             "intermediate_size": 32,
         },
-        "text_config": _WITHIN | {
+        "text_config": WITHIN | {
             "model_type": "muse_glimmer_text", "head_dim": 24, "num_hidden_layers": 4,
             "sliding_window": 6, "hidden_activation": "silu", "rms_norm_eps": 1e-5,
         },
     },
-    "glm4_moe_lite": _COMMON | {
+    "glm4_moe_lite": COMMON | {
         "architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite",
         "num_hidden_layers": 3, "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32,
         "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True,
@@ -461,7 +346,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_shared_experts": 1, "routed_scaling_factor": 1.8, "norm_topk_prob": True,
         "mlp_layer_types": ["dense"] + ["sparse"] * 2,
     },
-    "mistral4": _COMMON | {
+    "mistral4": COMMON | {
         "architectures": ["Mistral4ForCausalLM"], "model_type": "mistral4", "num_hidden_layers": 3,
         "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
         "qk_rope_head_dim": 8, "v_head_dim": 20, "rope_interleave": True, "n_routed_experts": 8,
@@ -473,7 +358,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 1 / 3,
         },
     },
-    "internlm3": _COMMON | {
+    "internlm3": COMMON | {
         "architectures": ["InternLM3ForCausalLM"], "model_type": "internlm3", "head_dim": 24,
         "rms_norm_eps": 1e-5, "qkv_bias": False, "bias": False,
         "rope_scaling": {"rope_type": "dynamic", "factor": 6.0},
@@ -495,21 +380,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "intermediate_size": 40, "num_local_experts": 8, "num_experts_per_tok": 3,
         "shared_intermediate_size": 48,
     },
-    "cohere2_moe": _COMMON | {
+    "cohere2_moe": COMMON | {
         "architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "head_dim": 24,
         "num_hidden_layers": 4, "intermediate_size": 40, "prefix_dense_intermediate_size": 96,
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 2,
         "expert_selection_fn": "sigmoid", "sliding_window": 6, "first_k_dense_replace": 1,
         "sliding_window_pattern": 3, "tie_word_embeddings": True,
     },
-    "cohere2_moe_softmax": _COMMON | {
+    "cohere2_moe_softmax": COMMON | {
         "architectures": ["Cohere2MoeForCausalLM"], "model_type": "cohere2_moe", "head_dim": 24,
         "num_hidden_layers": 4, "intermediate_size": 40, "num_experts": 8,
         "num_experts_per_tok": 3, "sliding_window": 6, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
         "layer_types": ["full_attention"] + ["sliding_attention"] * 3,
     },
-    "bailingmoe2": _COMMON | {
+    "bailingmoe2": COMMON | {
         "architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe_v2",
         "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 40, "num_shared_experts": 1, "first_k_dense_replace": 1,
@@ -517,14 +402,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "partial_rotary_factor": 0.5, "use_qkv_bias": False, "use_bias": False,
         "score_function": "sigmoid", "rms_norm_eps": 1e-6,
     },
-    "sarvam": _COMMON | {
+    "sarvam": COMMON | {
         "architectures": ["modeling_sarvam_moe.SarvamMoEForCausalLM"], "model_type": "sarvam_moe",
         "head_dim": 16, "num_hidden_layers": 3, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 40, "num_shared_experts": 1, "first_k_dense_replace": 1,
         "routed_scaling_factor": 2.5, "norm_topk_prob": True, "use_qkv_bias": False,
         "rope_theta": 8e6, "rms_norm_eps": 1e-6,
     },
-    "sarvam_mla": _COMMON | {
+    "sarvam_mla": COMMON | {
         "architectures": ["SarvamMLAForCausalLM"], "model_type": "sarvam_mla",
         "num_hidden_layers": 3, "num_key_value_heads": 4, "head_dim": 40, "q_head_dim": 24,
         "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 24,
@@ -535,7 +420,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
         },
     },
-    "phimoe": _COMMON | {
+    "phimoe": COMMON | {
         "architectures": ["PhiMoEForCausalLM"], "model_type": "phimoe", "num_local_experts": 8,
         "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
         "rms_norm_eps": 1e-5, "router_jitter_noise": 0.01, "sliding_window": 128,
@@ -545,14 +430,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 128,
         },
     },
-    "phimoe_plain": _COMMON | {
+    "phimoe_plain": COMMON | {
         "architectures": ["PhimoeForCausalLM"], "model_type": "phimoe", "num_local_experts": 4,
         "num_experts_per_tok": 2, "sliding_window": 6, "tie_word_embeddings": True,
     },
-    "laguna": _COMMON | {
+    "laguna": COMMON | {
         "architectures": ["LagunaForCausalLM"], "model_type": "laguna", "head_dim": 16,
         "num_hidden_layers": 5, "num_attention_heads_per_layer": [4, 6, 6, 6, 4],
-        "layer_types": [*_FULL_FIRST, "full_attention"], "sliding_window": 6, "gating": True,
+        "layer_types": [*FULL_FIRST, "full_attention"], "sliding_window": 6, "gating": True,
         "mlp_layer_types": ["dense"] + ["sparse"] * 4, "num_experts": 8, "num_experts_per_tok": 3,
         "moe_intermediate_size": 40, "shared_expert_intermediate_size": 48,
         "moe_routed_scaling_factor": 2.5, "rms_norm_eps": 1e-6, "rope_parameters": {
@@ -566,7 +451,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
             },
         },
     },
-    "laguna_elements": _COMMON | {
+    "laguna_elements": COMMON | {
         "architectures": ["LagunaForCausalLM"], "model_type": "laguna", "head_dim": 16,
         "num_hidden_layers": 3, "gating": "per-element", "gating_types": ["per_element"] * 3,
         "mlp_layer_types": ["dense", "dense", "sparse"], "num_experts": 8,
@@ -579,10 +464,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
             },
         },
     },
-    "step35": {key: value for key, value in _COMMON.items() if key != "num_key_value_heads"} | {
+    "step35": {key: value for key, value in COMMON.items() if key != "num_key_value_heads"} | {
         "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "head_dim": 16,
         "num_hidden_layers": 4, "num_nextn_predict_layers": 1, "num_attention_groups": 2,
-        "layer_types": [*_FULL_FIRST, "sliding_attention"],
+        "layer_types": [*FULL_FIRST, "sliding_attention"],
         "attention_other_setting": {
             "attention_type": "sliding_attention", "num_attention_heads": 6,
             "num_attention_groups": 2, "head_dim": 16, "true_head_dim": 16,
@@ -600,7 +485,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "use_rope_layers": [], "pad_token_id": 1, "swiglu_limits": [0.0, 0.0, 0.05, 0.1, 0.0],
         "swiglu_limits_shared": [0.2, 0.0, 0.0, 0.1, 0.0], "rms_norm_eps": 1e-5,
     },
-    "internlm2": _COMMON | {
+    "internlm2": COMMON | {
         "architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": False,
         "rms_norm_eps": 1e-5, "rope_scaling": {"type": "dynamic", "factor": 2.0},
     },
@@ -617,7 +502,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["FalconMambaForCausalLM"], "model_type": "falcon_mamba",
         "time_step_rank": 6, "tie_word_embeddings": False,
     },
-    "apertus": _COMMON | {
+    "apertus": COMMON | {
         "architectures": ["ApertusForCausalLM"], "model_type": "apertus", "hidden_act": "xielu",
         "rms_norm_eps": 1e-5, "attention_bias": False,
         "rope_parameters": {
@@ -625,7 +510,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "high_freq_factor": 4.0, "original_max_position_embeddings": 32,
         },
     },
-    "llama4": _COMMON | {
+    "llama4": COMMON | {
         "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_act": "silu",
         "num_hidden_layers": 4, "head_dim": 16, "intermediate_size": 40,
         "intermediate_size_mlp": 96, "num_local_experts": 4, "num_experts_per_tok": 2,
@@ -635,13 +520,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 32,
         },
     },
-    "llama4_scout": _COMMON | {
+    "llama4_scout": COMMON | {
         "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "hidden_act": "silu",
         "num_hidden_layers": 4, "head_dim": 16, "intermediate_size": 40,
         "intermediate_size_mlp": 96, "num_local_experts": 4, "num_experts_per_tok": 1,
         "rms_norm_eps": 1e-5, "attention_chunk_size": 8192,
     },
-    "gemma3n": _COMMON | {
+    "gemma3n": COMMON | {
         "architectures": ["Gemma3nForCausalLM"], "model_type": "gemma3n_text",
         "hidden_activation": "gelu_pytorch_tanh", "num_hidden_layers": 5, "head_dim": 16,
         "intermediate_size": [96] * 5, "num_kv_shared_layers": 2, "sliding_window": 6,
@@ -651,7 +536,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "vocab_size_per_layer_input": 256, "hidden_size_per_layer_input": 16,
         "altup_correct_scale": True, "rms_norm_eps": 1e-6, "rope_theta": 1e5,
     },
-    "kimi_linear": _COMMON | {
+    "kimi_linear": COMMON | {
         "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear",
         "hidden_act": "silu", "num_hidden_layers": 4, "num_key_value_heads": 4,
         "rms_norm_eps": 1e-5, "kv_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
@@ -671,7 +556,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa",
         "indexer_types": ["full", "shared", "full"], "n_group": 1, "topk_group": 1,
     },
-    "jamba": _COMMON | {
+    "jamba": COMMON | {
         "architectures": ["JambaForCausalLM"], "model_type": "jamba", "num_hidden_layers": 4,
         "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
         "expert_layer_offset": 1, "num_experts": 8, "num_experts_per_tok": 3,
@@ -693,7 +578,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_norm_epsilon": 1e-5, "context_length": 4096, "tie_word_embeddings": False,
         "bos_token_id": 256, "eos_token_id": 257,
     },
-    "nemotron_3_super": _COMMON | {
+    "nemotron_3_super": COMMON | {
         "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "head_dim": 16,
         "num_hidden_layers": 3, "layers_block_type": ["mamba", "moe", "attention"],
         "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2,
@@ -702,114 +587,5 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_shared_expert_intermediate_size": 48, "n_shared_experts": 1, "n_group": 1,
         "topk_group": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True,
     },
-}  # fmt: skip
-
-# What transformers reads instead of a class that it lacks, and that computes the same.
-_AS_GRANITE: dict[str, Any] = {
-    "architectures": ["GraniteForCausalLM"], "model_type": "granite", "embedding_multiplier": 12.0,
-    "residual_multiplier": 1.4 / 2**0.5, "attention_multiplier": 0.25, "logits_scaling": 2.0,
-}  # fmt: skip
-_AS_LLAMA: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-REFERENCES: dict[str, dict[str, Any]] = {
-    "xverse": _AS_LLAMA, "iquest_coder": _AS_LLAMA, "kormo": _AS_LLAMA,
-    "pangu_embedded": _AS_LLAMA | {"attention_bias": True},
-    "dots_ocr": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
-    "step_vl": CONFIGS["step_vl"]["text_config"] | {"architectures": ["Qwen3ForCausalLM"]},
-    "voxtral": CONFIGS["voxtral"]["text_config"] | _AS_LLAMA,
-    "phi4_vision": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"},
-    "minicpm_v4_6": _MINICPM_V | {"architectures": ["Qwen3_5ForCausalLM"]},
-    "kimi_vl": _KIMI | {"architectures": ["DeepseekV3ForCausalLM"]},
-    "olmo_limited": {"architectures": ["OlmoForCausalLM"]},
-    "minicpm": _AS_GRANITE, "minicpm_long": _AS_GRANITE,
-    "internlm3": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
-    "internlm2": {"architectures": ["LlamaForCausalLM"], "model_type": "llama"},
-    "exaone": {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "rms_norm_eps": 1e-5,
-        "num_hidden_layers": 2, "hidden_act": "silu",
-    },
-    "qwen": {
-        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": 96,
-        "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
-    },
-    "bailingmoe2": {
-        "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "use_qk_norm": True,
-        "n_routed_experts": 8, "n_shared_experts": 1,
-    },
-    "sarvam": {"architectures": ["Glm4MoeForCausalLM"]},
-    "sarvam_mla": {"architectures": ["DeepseekV3ForCausalLM"]},
-    "phimoe": {"architectures": ["PhimoeForCausalLM"]},
-}  # fmt: skip
-
-
-# The names of a class's tensors in the class that transformers reads instead. A tensor of q, k and
-# v has the rows of each one together, or those of each key head.
-REFERENCE_NAMES: dict[str, dict[str, str]] = {
-    "kormo": {
-        "pre_attention_layernorm": "input_layernorm",
-        "pre_mlp_layernorm": "post_attention_layernorm",
-    },
-    "kimi_vl": {"language_model.": ""},
-    "voxtral": {"language_model.": ""},
-    "minicpm_v4_6": {"model.language_model.": "model."},
-    "exaone": {
-        "transformer.h.": "model.layers.", "transformer.wte": "model.embed_tokens",
-        "transformer.ln_f": "model.norm", "ln_1": "input_layernorm",
-        "ln_2": "post_attention_layernorm", "attn.attention.out_proj": "self_attn.o_proj",
-        "attn.attention": "self_attn", "mlp.c_fc_0": "mlp.gate_proj", "mlp.c_fc_1": "mlp.up_proj",
-        "mlp.c_proj": "mlp.down_proj",
-    },
-    "internlm2": {
-        "tok_embeddings": "embed_tokens", "attention_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj",
-        "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
-        "feed_forward.w3": "mlp.up_proj", "attention.wqkv": "heads of q, k and v",
-    },
-    "qwen": {
-        "transformer.h.": "model.layers.", "transformer.wte": "model.embed_tokens",
-        "transformer.ln_f": "model.norm", "ln_1": "input_layernorm",
-        "ln_2": "post_attention_layernorm", "mlp.w1": "mlp.up_proj", "mlp.w2": "mlp.gate_proj",
-        "mlp.c_proj": "mlp.down_proj", "attn.c_proj": "self_attn.o_proj",
-        "attn.c_attn": "q, k and v",
-    },
-    "bailingmoe2": {
-        "word_embeddings": "embed_tokens", "attention.dense": "self_attn.o_proj",
-        "attention.query_layernorm": "self_attn.q_norm",
-        "attention.key_layernorm": "self_attn.k_norm",
-        "mlp.gate.expert_bias": "mlp.gate.e_score_correction_bias",
-        "attention.query_key_value": "q, k and v",
-    },
-}  # fmt: skip
-
-# The beginnings of names in published checkpoints, where the family's table has others.
-PUBLISHED: dict[str, dict[str, str]] = {
-    "gpt_neox": {
-        "model.": "gpt_neox.", "embed_in": "gpt_neox.embed_in",
-        "final_layer_norm": "gpt_neox.final_layer_norm", "lm_head": "embed_out",
-    },
-    "qwen2_5_vl": {"model.": "model.language_model."},
-    "qwen3_vl": {"model.": "model.language_model."},
-    "qwen3_vl_moe": {"model.": "model.language_model."},
-    "gpt2": {"model.layers.": "h."},
-    "falcon": {
-        "model.layers.": "transformer.h.", "word_embeddings": "transformer.word_embeddings",
-        "ln_f": "transformer.ln_f",
-    },
-    "exaone": {"model.layers.": "transformer.h."},
-    "rwkv6": {"model.layers.": "rwkv.blocks.", "lm_head": "head"},
-    "qwen": {
-        "model.layers.": "transformer.h.", "wte": "transformer.wte", "ln_f": "transformer.ln_f",
-    },
-    **{
-        model_type: {"model.": "model.language_model."}
-        for model_type in (
-            "muse_glimmer", "exaone4_5", "glm4v", "glm_ocr", "glm4v_moe", "minicpmv4_6"
-        )
-    },
-    **{
-        model_type: {"model.": "language_model.model.", "lm_head": "language_model.lm_head"}
-        for model_type in ("kimi_vl", "voxtral")
-    },
-    "mamba2": {"model.": "backbone."},
-    "mamba": {"model.": "backbone."},
-    "falcon_mamba": {"model.": "backbone."},
+    **VISION_CONFIGS,
 }  # fmt: skip

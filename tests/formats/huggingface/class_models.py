@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scripts.models.make_directory import byte_tokenizer
-from tests.formats.huggingface.class_configs import CONFIGS, PUBLISHED
+from tests.formats.huggingface.class_configs import CONFIGS
+from tests.formats.huggingface.class_references import PUBLISHED
 from tests.formats.huggingface.drawn import drawn_tensor
 from tests.formats.raw_safetensors import write_safetensors
 from tests.fuzzing.hf_families import stored_tensors
