@@ -91,21 +91,19 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"HYV3ForCausalLM": "hy_v3"},
-        layer=_LAYER,
-        keys=_keys,
-        unused=mixture.unused,
-        drafting=mixture.drafting(_DRAFTING),
-        drafting_key=mixture.DRAFTING_KEY,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 11_158_840.0,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("num_experts", "num_local_experts")),
-    ),
+FAMILY = Family(
+    classes={"HYV3ForCausalLM": "hy_v3"},
+    layer=_LAYER,
+    keys=_keys,
+    unused=mixture.unused,
+    drafting=mixture.drafting(_DRAFTING),
+    drafting_key=mixture.DRAFTING_KEY,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 11_158_840.0,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("num_experts", "num_local_experts")),
 )

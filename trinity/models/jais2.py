@@ -22,20 +22,18 @@ _LAYER: Table = {
     "ffn_down": at("mlp.down_proj", bias="mlp_bias"),
 }
 
-FAMILIES = (
-    Family(
-        classes={"Jais2ForCausalLM": "jais2"},
-        activations=("relu2",),
-        layer=_LAYER,
-        ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
-        epsilon="layer_norm_eps",
-        rope_types=("linear",),
-        defaults={
-            "attention_bias": True,
-            "hidden_act": "relu2",
-            "layer_norm_eps": 1e-5,
-            "mlp_bias": True,
-            "tie_word_embeddings": False,
-        },
-    ),
+FAMILY = Family(
+    classes={"Jais2ForCausalLM": "jais2"},
+    activations=("relu2",),
+    layer=_LAYER,
+    ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
+    epsilon="layer_norm_eps",
+    rope_types=("linear",),
+    defaults={
+        "attention_bias": True,
+        "hidden_act": "relu2",
+        "layer_norm_eps": 1e-5,
+        "mlp_bias": True,
+        "tie_word_embeddings": False,
+    },
 )

@@ -14,11 +14,9 @@ ARCHITECTURES = (Architecture(("maincoder",), layer, rope_halves=False),)
 
 # -- In published checkpoints --
 
-FAMILIES = (
-    Family(
-        classes={"MaincoderForCausalLM": "maincoder"},
-        layer=pre_norm_layer({**attention(), **head_norms()}, gated()),
-        rope_types=(),
-        defaults={"rms_norm_eps": 1e-5},
-    ),
+FAMILY = Family(
+    classes={"MaincoderForCausalLM": "maincoder"},
+    layer=pre_norm_layer({**attention(), **head_norms()}, gated()),
+    rope_types=(),
+    defaults={"rms_norm_eps": 1e-5},
 )

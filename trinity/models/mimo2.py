@@ -165,24 +165,22 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"MiMoV2FlashForCausalLM": "mimo2"},
-        layer=_table,
-        prepare=_prepared,
-        keys=_keys,
-        unused=r"model\.mtp\..*",
-        windows=WindowTerms(_PERIOD, gguf="layers"),
-        rope_types=(),
-        partial_rope=True,
-        defaults={
-            "head_dim": 192,
-            "num_key_value_heads": 4,
-            "rms_norm_eps": 1e-5,
-            "sliding_window": 129,
-            "tie_word_embeddings": False,
-        },
-        experts=ExpertTerms(("n_routed_experts", "num_local_experts")),
-        older={"rms_norm_eps": "layernorm_epsilon"},
-    ),
+FAMILY = Family(
+    classes={"MiMoV2FlashForCausalLM": "mimo2"},
+    layer=_table,
+    prepare=_prepared,
+    keys=_keys,
+    unused=r"model\.mtp\..*",
+    windows=WindowTerms(_PERIOD, gguf="layers"),
+    rope_types=(),
+    partial_rope=True,
+    defaults={
+        "head_dim": 192,
+        "num_key_value_heads": 4,
+        "rms_norm_eps": 1e-5,
+        "sliding_window": 129,
+        "tie_word_embeddings": False,
+    },
+    experts=ExpertTerms(("n_routed_experts", "num_local_experts")),
+    older={"rms_norm_eps": "layernorm_epsilon"},
 )

@@ -56,13 +56,11 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     return keys
 
 
-FAMILIES = (
-    Family(
-        classes={"OlmoForCausalLM": "olmo", "OLMoForCausalLM": "olmo"},
-        layer=_LAYER,
-        ends=EMBEDDING,
-        keys=_keys,
-        epsilon="layer_norm_epsilon",
-        defaults={"layer_norm_epsilon": _EPSILON, "tie_word_embeddings": False},
-    ),
+FAMILY = Family(
+    classes={"OlmoForCausalLM": "olmo", "OLMoForCausalLM": "olmo"},
+    layer=_LAYER,
+    ends=EMBEDDING,
+    keys=_keys,
+    epsilon="layer_norm_epsilon",
+    defaults={"layer_norm_epsilon": _EPSILON, "tie_word_embeddings": False},
 )

@@ -43,14 +43,12 @@ def _keys(config: ModelConfig, values: Values) -> Keys:
     }
 
 
-FAMILIES = (
-    Family(
-        classes={"OrionForCausalLM": "orion"},
-        layer=_LAYER,
-        ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
-        keys=_keys,
-        context=("max_sequence_length", "max_position_embeddings"),
-        rope_types=("linear",),
-        defaults={"rms_norm_eps": 1e-5, "tie_word_embeddings": False},
-    ),
+FAMILY = Family(
+    classes={"OrionForCausalLM": "orion"},
+    layer=_LAYER,
+    ends={**EMBEDDING, "output_norm": at("model.norm", bias=True)},
+    keys=_keys,
+    context=("max_sequence_length", "max_position_embeddings"),
+    rope_types=("linear",),
+    defaults={"rms_norm_eps": 1e-5, "tie_word_embeddings": False},
 )

@@ -14,11 +14,9 @@ ARCHITECTURES = (Architecture(("pangu-embedded",), llama.layer, rope_halves=True
 
 # -- In published checkpoints --
 
-FAMILIES = (
-    Family(
-        classes={"PanguEmbeddedForCausalLM": "pangu-embedded"},
-        layer=pre_norm_layer(attention(bias="bias", output_bias="bias"), gated()),
-        rope_types=(),
-        defaults={"bias": True, "rms_norm_eps": 1e-5, "tie_word_embeddings": False},
-    ),
+FAMILY = Family(
+    classes={"PanguEmbeddedForCausalLM": "pangu-embedded"},
+    layer=pre_norm_layer(attention(bias="bias", output_bias="bias"), gated()),
+    rope_types=(),
+    defaults={"bias": True, "rms_norm_eps": 1e-5, "tie_word_embeddings": False},
 )

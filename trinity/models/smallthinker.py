@@ -102,18 +102,16 @@ def _layout(config: ModelConfig, values: Values, key: str) -> list[object]:
     return found
 
 
-FAMILIES = (
-    Family(
-        classes={"SmallThinkerForCausalLM": "smallthinker"},
-        layer=_LAYER,
-        keys=_keys,
-        rope_types=(),
-        defaults={"rms_norm_eps": 1e-6},
-        experts=ExpertTerms(
-            ("moe_num_primary_experts",),
-            used="moe_num_active_primary_experts",
-            width="moe_ffn_hidden_size",
-        ),
-        older={"intermediate_size": "moe_ffn_hidden_size"},
+FAMILY = Family(
+    classes={"SmallThinkerForCausalLM": "smallthinker"},
+    layer=_LAYER,
+    keys=_keys,
+    rope_types=(),
+    defaults={"rms_norm_eps": 1e-6},
+    experts=ExpertTerms(
+        ("moe_num_primary_experts",),
+        used="moe_num_active_primary_experts",
+        width="moe_ffn_hidden_size",
     ),
+    older={"intermediate_size": "moe_ffn_hidden_size"},
 )

@@ -23,12 +23,10 @@ def _check(config: ModelConfig, values: Values) -> None:
     refuse_other(values, {"num_key_value_heads": (None, config.num_heads)})
 
 
-FAMILIES = (
-    Family(
-        classes={"XverseForCausalLM": "xverse"},
-        layer=pre_norm_layer(attention(permuted=True), gated()),
-        check=_check,
-        rope_types=(),
-        defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},
-    ),
+FAMILY = Family(
+    classes={"XverseForCausalLM": "xverse"},
+    layer=pre_norm_layer(attention(permuted=True), gated()),
+    check=_check,
+    rope_types=(),
+    defaults={"rms_norm_eps": 1e-6, "tie_word_embeddings": False},
 )
