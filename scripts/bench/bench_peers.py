@@ -93,16 +93,12 @@ class Test:
         return f"{self.kind}{self.count}{batch}" + (f" @ d{self.depth}" if self.depth else "")
 
 
-class Peer:
-    """The process that runs llama.cpp."""
+class Answering:
+    """A process that answers each line of JSON with one; its first line is ``about``."""
 
-    def __init__(
-        self, python: str, model: Path, threads: int, log: Path, kv_type: str = "f16"
-    ) -> None:
-        command = [python, str(HERE / "llama_cpp_peer.py"), str(model), "--threads", str(threads)]
-        command += ["--kv-type", kv_type]
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        self.log = log
+        self.name, self.log = name, log
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
@@ -110,16 +106,12 @@ class Peer:
             )  # fmt: skip
         self.about = self.answer()
 
-    def measure(self, test: Test, mode: str) -> float:
-        """Return the seconds of one round, with or without flash attention."""
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request; end this program if there is none."""
         assert self.process.stdin
         with suppress(BrokenPipeError):  # the answer tells
-            print(
-                json.dumps({**vars(test), "flash": mode == "flash"}),
-                file=self.process.stdin,
-                flush=True,
-            )
-        return float(self.answer()["seconds"])
+            print(json.dumps(request), file=self.process.stdin, flush=True)
+        return self.answer()
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout
@@ -127,7 +119,7 @@ class Peer:
         if not line:
             status = self.close()
             end = self.log.read_text(errors="replace").splitlines()[-5:]
-            raise SystemExit("\n".join([f"llama.cpp's process ended with {status}:", *end]))
+            raise SystemExit("\n".join([f"the process of {self.name} ended with {status}:", *end]))
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -139,6 +131,20 @@ class Peer:
             self.process.stdin.close()
         self.process.stdout.close()
         return self.process.wait()
+
+
+class Peer(Answering):
+    """The process that runs llama.cpp."""
+
+    def __init__(
+        self, python: str, model: Path, threads: int, log: Path, kv_type: str = "f16"
+    ) -> None:
+        command = [python, str(HERE / "llama_cpp_peer.py"), str(model), "--threads", str(threads)]
+        super().__init__("llama.cpp", [*command, "--kv-type", kv_type], log)
+
+    def measure(self, test: Test, mode: str) -> float:
+        """Return the seconds of one round, with or without flash attention."""
+        return float(self.ask({**vars(test), "flash": mode == "flash"})["seconds"])
 
 
 def model_files(shape: str, folder: Path) -> tuple[Path, Path]:

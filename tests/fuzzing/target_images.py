@@ -143,11 +143,14 @@ def _asked(rng: random.Random, content: bytes) -> bytes:
         message = {"role": "user", "content": "x", **part}
     body: Json = {"model": "vision", "stream": False}
     body |= {"input" if path == "/v1/responses" else "messages": [message]}
-    body |= {"options": {"num_predict": 1}} if path == "/api/chat" else {"max_tokens": 1}
+    limits: dict[str, Json] = {
+        "/api/chat": {"options": {"num_predict": 1}}, "/v1/responses": {"max_output_tokens": 1},
+    }  # fmt: skip
+    limit = limits.get(path, {"max_tokens": 1})
+    body |= limit
     if rng.random() < 0.2:
         replace_one(rng, body)
-        if "max_tokens" not in body and "options" not in body:
-            body["max_tokens"] = 1
+        body = limit | body
     return request(path, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 

@@ -43,8 +43,16 @@ from tests.images import small_qwen_models as qwen  # noqa: E402
 from tests.images import small_vision_models as small  # noqa: E402
 
 ROWS = 16  # of a square
-# The images of each prompt: one in each of the sizes, then two.
-PROMPTS = [*([size] for size in small.SIZES), list(small.SIZES[:2])]
+# The images of each prompt by its name: one in each of the sizes, then two.
+PROMPTS = {
+    **{str(number): [small.image(*size)] for number, size in enumerate(small.SIZES)},
+    str(len(small.SIZES)): [small.image(*size) for size in small.SIZES[:2]],
+}
+FURTHER = {"{}x{}".format(*size): [small.blocks(*size)] for size in small.FURTHER}
+
+
+Prompts = Mapping[str, list[Any]]
+REFUSALS = ValueError, RuntimeError  # of very narrow images, by image processors
 
 
 class Kind(NamedTuple):
@@ -198,7 +206,9 @@ KINDS = {
 
 
 @torch.no_grad()
-def golden(name: str, folder: Path, **options: object) -> dict[str, np.ndarray]:
+def golden(
+    name: str, folder: Path, prompts: Prompts = PROMPTS, **options: object
+) -> dict[str, np.ndarray]:
     """Return the ids, the rows of images, the last logits and the greedy tokens of each prompt.
 
     ``options`` are those of the processor.
@@ -206,26 +216,31 @@ def golden(name: str, folder: Path, **options: object) -> dict[str, np.ndarray]:
     small.write_directory(name, folder)
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     if name in minicpm.NAMES:
-        return golden_of_kind(name, folder, tokenizer, minicpm_reference.Model(name))
+        return golden_of_kind(name, folder, tokenizer, minicpm_reference.Model(name), prompts)
     model_class = getattr(transformers, small.config(name)["architectures"][0])
     model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     if name == "mistral3":  # of an image with one row, transformers removes that axis
         model.model.multi_modal_projector.register_forward_hook(lambda *given: given[2][None])
     if name in KINDS:
-        return golden_of_kind(name, folder, tokenizer, model)
+        return golden_of_kind(name, folder, tokenizer, model, prompts)
     processor = processor_of(name, folder, tokenizer)
     found: dict[str, np.ndarray] = {}
-    for number, sizes in enumerate(PROMPTS[:-1] if name in FIRST else PROMPTS):
+    for number, images in prompts.items():
         content = [{"type": "image"}, {"type": "text", "text": small.QUESTION}]
-        if len(sizes) > 1:
+        if len(images) > 1 and name in FIRST:
+            continue
+        if len(images) > 1:
             content = [content[0], {"type": "text", "text": "And this? "}, *content]
         messages = [{"role": "user", "content": content}]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        images = [small.image(*size) for size in sizes]
-        given = processor(
-            text=text, images=images, return_tensors="pt", add_special_tokens=False, **options
-        )
+        try:
+            given = processor(
+                text=text, images=images, return_tensors="pt", add_special_tokens=False, **options
+            )
+        except REFUSALS as error:
+            print(f"{name}, {number}: {error}")
+            continue
         keys = "pixel_attention_mask", "image_sizes"
         wanted = [given[key] for key in ("pixel_values", *keys) if key in given]
         rows = model.model.get_image_features(*wanted, **SEEN.get(name, {})).pooler_output
@@ -265,15 +280,20 @@ def processor_of(name: str, folder: Path, tokenizer: Any) -> Any:
     )  # fmt: skip
 
 
-def golden_of_kind(name: str, folder: Path, tokenizer: Any, model: Any) -> dict[str, np.ndarray]:
-    """As ``golden``; the last prompt has two images."""
+def golden_of_kind(
+    name: str, folder: Path, tokenizer: Any, model: Any, prompts: Prompts
+) -> dict[str, np.ndarray]:
+    """As ``golden``, for a kind of model; what the image processor refuses is not in the result."""
     kind, mark = KINDS[name], small.ROW_TOKENS[name]
-    images = kind.processor(folder)
+    processor = kind.processor(folder)
     mark_id = tokenizer.convert_tokens_to_ids(mark)
     found: dict[str, np.ndarray] = {}
-    for number, sizes in enumerate(PROMPTS):
-        shown_images = [small.image(*size) for size in sizes]
-        given = images(shown_images, return_tensors="pt", **kind.options)
+    for number, images in prompts.items():
+        try:
+            given = processor(images, return_tensors="pt", **kind.options)
+        except REFUSALS as error:
+            print(f"{name}, {number}: {error}")
+            continue
         shown = kind.between.join(kind.shown(given, mark))
         text = f"{kind.begin}{shown}{small.QUESTION}{kind.end}"
         ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
@@ -295,6 +315,17 @@ def arrays_of(name: str, model: Any, inputs: Any, rows: torch.Tensor) -> dict[st
         f"{name}_logits": model(**inputs).logits[0, -4:].numpy(),
         f"{name}_tokens": answer[0, -small.TOKENS :].numpy().astype(np.int32),
     }
+
+
+def further(name: str, folder: Path) -> dict[str, np.ndarray]:
+    """What is kept of images in further sizes: some rows of images, and the last logits."""
+    found = golden(name, folder, FURTHER)
+    for key, values in found.items():
+        if key.endswith("_rows"):
+            found[key] = values[:: small.STEP]
+        elif key.endswith("_logits"):
+            found[key] = values[-1:]
+    return found
 
 
 def resized() -> dict[str, np.ndarray]:
@@ -331,6 +362,7 @@ def main(names: Sequence[str]) -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             arrays |= golden(name, Path(folder))
+            arrays |= further(name, Path(folder))
     np.savez_compressed(path, **arrays)
 
 

@@ -31,6 +31,8 @@ MODULES = {
     for name in module.NAMES
 }
 SIZES = ((64, 64), (100, 60), (1, 1), (300, 7), (40, 90))  # width, height
+# Sizes of images whose rows are compared at every STEP-th row.
+FURTHER, STEP = ((17, 23), (3, 5000), (896, 896), (4000, 3000)), 7
 # Sizes of images that are resized, and the sizes that they get.
 RESIZED = (
     ((64, 64), (51, 51)), ((17, 23), (40, 54)), ((3, 500), (32, 480)), ((100, 60), (33, 77)),
@@ -289,3 +291,10 @@ def image(width: int, height: int) -> Image.Image:
     """Return an image with drawn pixels."""
     rng = np.random.default_rng(width * 1000 + height)
     return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def blocks(width: int, height: int) -> Image.Image:
+    """Return an image of drawn colours in blocks, which remain if it is shrunk."""
+    colors = np.random.default_rng(width).integers(0, 256, (11, 13, 3), dtype=np.uint8)
+    rows, columns = np.arange(height) * 11 // height, np.arange(width) * 13 // width
+    return Image.fromarray(colors[rows[:, None], columns])

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 import trinity
 from tests.images import small_lfm2_models as lfm2
+from tests.images import small_minicpm_models as minicpm
+from tests.images import small_qwen_models as qwen
 from tests.images import small_vision_models as small
 from tests.images.changed_directories import changed_copy
 from tests.images.conftest import NAMES
@@ -32,6 +35,7 @@ from trinity.server.settings import ServerOptions
 
 CASES = [(name, number) for name in NAMES for number in range(len(small.SIZES))]
 RECURRENT = ("qwen35", *lfm2.NAMES)
+WRITTEN_MARKS = {"<|image|>", "<|video|>", "<|audio|>"}  # of Gemma 4
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": small.TOKENS, "ignore_eos": True}
 
 
@@ -70,6 +74,88 @@ def test_transformers_computes_the_same(
     np.testing.assert_allclose(rows, expected["rows"], atol=1e-3 * np.abs(expected["rows"]).max())
     np.testing.assert_allclose(logits_of(model, ids, 4), expected["logits"], atol=2e-3)
     assert list(model.generate(ids, **GREEDY).token_ids) == expected["tokens"].tolist()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", small.FURTHER)
+@pytest.mark.parametrize("name", NAMES)
+def test_images_of_further_sizes_are_those_of_transformers(
+    name: str, size: tuple[int, int], models: dict[str, trinity.Model],
+    goldens: dict[str, np.ndarray],
+) -> None:  # fmt: skip
+    model, messages = models[name], asked(small.blocks(*size))
+    prefix = "{}_{}x{}_".format(name, *size)
+    if f"{prefix}ids" not in goldens:  # transformers refuses it
+        assert size == (3, 5000)
+        if name in qwen.NAMES:
+            with pytest.raises(InputError, match="200 times as long as wide"):
+                model.apply_chat_template(messages)
+        else:
+            assert len(model.apply_chat_template(messages).images) > 0
+        return
+    ids = model.apply_chat_template(messages)
+    assert isinstance(ids, PromptIds)
+    assert plain(name, ids) == goldens[f"{prefix}ids"].tolist()
+    expected = goldens[f"{prefix}rows"]
+    rows = np.concatenate([placed.rows for placed in ids.images])[:: small.STEP]
+    limit = 1e-3 * np.abs(expected).max()
+    if name in minicpm.NAMES and size == (3, 5000):
+        # With the small tiles of these models, the whole image has more patches than trinity's
+        # limit: it is shortened. Its slices are the same.
+        whole = -(-len(ids.images[0].rows) // small.STEP)
+        np.testing.assert_allclose(rows[whole:], expected[whole:], atol=limit)
+        return
+    np.testing.assert_allclose(rows, expected, atol=limit)
+    np.testing.assert_allclose(logits_of(model, ids, 1), goldens[f"{prefix}logits"], atol=2e-3)
+    tokens = goldens[f"{prefix}tokens"].tolist()
+    # After a mark of images or videos that the model writes, transformers computes other tokens: it
+    # replaces the mark.
+    marks = (256 + i for i, text in enumerate(small.SPECIAL[name]) if text in WRITTEN_MARKS)
+    end = min((1 + tokens.index(mark) for mark in marks if mark in tokens), default=len(tokens))
+    assert list(model.generate(ids, **GREEDY).token_ids)[:end] == tokens[:end]
+
+
+def files() -> Iterator[tuple[bytes, Image.Image]]:
+    """Files of a picture in every mode and orientation, and what they show in RGB."""
+
+    def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+        stream = io.BytesIO()
+        image.save(stream, kind, **options)
+        return stream.getvalue()
+
+    image = small.blocks(70, 41)
+    for mode in ("RGB", "L", "P", "1"):
+        changed = image.convert(mode)
+        yield saved(changed), changed.convert("RGB")
+    grey = np.asarray(image.convert("L"))
+    deep = saved(Image.fromarray(grey.astype(np.uint16) * 256 + 77))
+    yield deep, Image.fromarray(grey).convert("RGB")
+    clear = image.convert("RGBA")
+    clear.putalpha(image.convert("L"))
+    white = Image.new("RGBA", image.size, "white")
+    white.paste(clear, mask=clear.getchannel("A"))
+    yield saved(clear), white.convert("RGB")
+    inks = saved(image.convert("CMYK"), "JPEG", quality=95)
+    yield inks, Image.open(io.BytesIO(inks)).convert("RGB")
+    values = np.asarray(image)
+    for orientation in range(1, 9):
+        turned = values.swapaxes(0, 1) if orientation > 4 else values
+        across, down = orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
+        turned = turned[:: -1 if down else 1, :: -1 if across else 1]
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        yield saved(image, exif=exif), Image.fromarray(np.ascontiguousarray(turned))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_every_mode_have_the_pixels_that_they_show(
+    name: str, models: dict[str, trinity.Model]
+) -> None:
+    for content, shown in files():
+        given, expected = (models[name].apply_chat_template(asked(one)) for one in (content, shown))
+        assert given == expected  # ids of rows are made of the pixels
+        assert given.images
 
 
 @pytest.fixture(scope="module")

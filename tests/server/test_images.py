@@ -6,6 +6,7 @@ import base64
 import io
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,6 +171,68 @@ def test_wrong_images_are_refused(vision_url: str, url: object, message: str) ->
     response = chat(vision_url, {"type": "image_url", "image_url": {"url": url}})
     assert response.status_code == 400, response.text
     assert message in response.json()["error"]["message"]
+
+
+def endless() -> bytes:
+    """An animation of 10,000 frames of one pixel."""
+    frame = b"," + bytes((0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 2, 0x4C, 1, 0))
+    head = b"GIF89a" + bytes((1, 0, 1, 0, 0x80, 0, 0, 0, 0, 0, 255, 255, 255))
+    return head + 10_000 * frame + b";"
+
+
+def huge() -> bytes:
+    """A PNG whose header says 60,000 x 60,000 pixels."""
+    whole = bytearray(base64.b64decode(IMAGE))
+    whole[16:24] = (60_000).to_bytes(4, "big") * 2
+    whole[29:33] = zlib.crc32(whole[12:29]).to_bytes(4, "big")
+    return bytes(whole)
+
+
+WRONG = {
+    "text": (b"a text named .png", "not an image"),
+    "truncated": (base64.b64decode(IMAGE)[:3000], "damaged"),
+    "huge": (huge(), "too many pixels"),
+    "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
+    "frames": (endless(), "10000 frames; at most 1000 are read"),
+}
+
+
+def body_of(path: str, text: str) -> dict[str, Any]:
+    """A request of an API with an image as base64."""
+    url = f"data:image/png;base64,{text}"
+    source = {"type": "base64", "media_type": "image/png", "data": text}
+    parts: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"type": "image_url", "image_url": {"url": url}},
+        "/v1/responses": {"type": "input_image", "image_url": url},
+        "/v1/messages": {"type": "image", "source": source},
+    }
+    if path == "/api/generate":
+        return {"model": "vision", "prompt": "?", "images": [text]}
+    message = {"role": "user", "content": "?", "images": [text]}
+    if path in parts:
+        message = {"role": "user", "content": [parts[path]]}
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    body = {"model": "vision", "input" if path == "/v1/responses" else "messages": [message]}
+    return body if path == "/api/chat" else body | {limit: 1}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"],
+)
+def test_every_api_refuses_wrong_images(
+    path: str, kind: str, stream: bool, vision_url: str
+) -> None:
+    content, message = WRONG[kind]
+    body = body_of(path, base64.b64encode(content).decode()) | {"stream": stream}
+    response = httpx.post(vision_url + path, json=body, timeout=LIMIT)
+    assert response.status_code == 400, response.text
+    assert message in response.text
+    assert "Traceback" not in response.text
+    assert "0x" not in response.text
 
 
 def test_images_of_a_folder(vision: trinity.Model, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_better_mode_of_the_peer_counts(tmp_path: Path) -> None:
 
 def test_peer_that_dies_is_explained(tmp_path: Path) -> None:
     """Either llama_cpp or the model is missing."""
-    with pytest.raises(SystemExit, match=r"llama\.cpp's process ended"):
+    with pytest.raises(SystemExit, match=r"the process of llama\.cpp ended"):
         bench_peers.Peer(sys.executable, tmp_path / "missing.gguf", 1, tmp_path / "log")
 
 
