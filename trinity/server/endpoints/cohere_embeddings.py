@@ -34,7 +34,7 @@ class EmbedInput(Body):
     content: Annotated[list[TextPart], Meta(min_length=1)]
 
 
-class EmbedRequest(Body):
+class CohereEmbedRequest(Body):
     """The body of Cohere's POST /v2/embed: ``texts`` or ``inputs``.
 
     ``input_type`` selects one of the model's prompts, if the model has one for it.
@@ -113,7 +113,7 @@ class Embedded(msgspec.Struct):
     response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
 
 
-async def embed(call: Call[EmbedRequest]) -> ASGI:
+async def embed(call: Call[CohereEmbedRequest]) -> ASGI:
     """The vectors of texts, in several forms."""
     body = call.body
     texts, forms = body.given(), body.forms()
@@ -151,6 +151,6 @@ def bits(rows: NDArray[np.float32], unsigned: bool) -> list[list[int]]:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v2/embed", embed, "Embeddings in Cohere's form.",
-        body=EmbedRequest, answer=Embedded,
+        body=CohereEmbedRequest, answer=Embedded,
     ),
 )  # fmt: skip
