@@ -18,4 +18,4 @@ def test_threads_of_two_cores(
     lines: list[str] = []
     assert usable_threads(wanted, lines.append) == used
     assert usable_threads(wanted, None) == used
-    assert [f"using {used}," in line for line in lines] == [True] * ((wanted or 0) > 2)
+    assert [f"using {used};" in line for line in lines] == [True] * ((wanted or 0) > 2)

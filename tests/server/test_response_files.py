@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,13 @@ def test_a_full_disk_leaves_the_response_in_memory(
     files = ResponseFiles(tmp_path)
     kept = KeptResponses(files=files)
     monkeypatch.setattr(files, "write", full)
-    asyncio.run(kept.store(NAMES[0], kept_response(body_of(NAMES[0], "a"), [], None)))
+    asyncio.run(kept.store(at_once, NAMES[0], kept_response(body_of(NAMES[0], "a"), [], None)))
     assert kept.find(NAMES[0])
     assert "only in memory" in caplog.text
+
+
+async def at_once(function: Callable[..., Any], *given: Any) -> Any:
+    return function(*given)
 
 
 def full(*given: object) -> None:
@@ -141,8 +146,9 @@ def full(*given: object) -> None:
 
 def test_what_is_too_large_is_neither_kept_nor_written(tmp_path: Path) -> None:
     kept = KeptResponses(most_bytes=10, files=ResponseFiles(tmp_path))
-    asyncio.run(kept.begin(NAMES[0], kept_response(body_of(NAMES[0], ""), [], None)))
-    asyncio.run(kept.store(NAMES[0], kept_response(body_of(NAMES[0], "x" * 100), [], None)))
+    asyncio.run(kept.begin(at_once, NAMES[0], kept_response(body_of(NAMES[0], ""), [], None)))
+    too_large = kept_response(body_of(NAMES[0], "x" * 100), [], None)
+    asyncio.run(kept.store(at_once, NAMES[0], too_large))
     assert not list(tmp_path.iterdir())
     with pytest.raises(ApiError):
         kept.find(NAMES[0])

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ MOST_BYTES = 64 << 20  # of all owners together
 LEAST_RESPONSES, LEAST_BYTES = 8, 2 << 20  # of each owner
 MOST_OF_CONNECTION = 8  # that are not stored, of one WebSocket
 REFERENCE = "item_reference"
+Run = Callable[..., Awaitable[Any]]  # runs a function in a thread that clients share
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +71,31 @@ class KeptResponses:
             dropped.append(oldest)
         return dropped
 
-    async def store(self, name: str, response: KeptResponse) -> None:
+    async def store(self, run: Run, name: str, response: KeptResponse) -> None:
         """Keep a response, and write it if there is a folder."""
         dropped = self.keep(name, response)
         if self._files is None:
             return
-        await asyncio.to_thread(self._files.remove, dropped)
+        await run(self._files.remove, dropped)
         try:
             if name in self._kept:
-                await asyncio.to_thread(self._files.write, name, response)
+                await run(self._files.write, name, response)
         except OSError as error:
             log.warning("response %s is only in memory, not in --state's folder: %s", name, error)
         if name not in self._kept:  # it was deleted meanwhile
-            await asyncio.to_thread(self._files.remove, [name])
+            await run(self._files.remove, [name])
 
-    async def hold(self, name: str, response: KeptResponse) -> None:
+    async def hold(self, run: Run, name: str, response: KeptResponse) -> None:
         """Keep a response in memory only."""
         dropped = self.keep(name, response)
         if self._files is not None:
-            await asyncio.to_thread(self._files.remove, dropped)
+            await run(self._files.remove, dropped)
 
-    async def begin(self, name: str, response: KeptResponse) -> None:
+    async def begin(self, run: Run, name: str, response: KeptResponse) -> None:
         """Write a response that is in progress; a later process finds it as failed."""
         if self._files is not None:
             try:
-                await asyncio.to_thread(self._files.write, name, response)
+                await run(self._files.write, name, response)
             except OSError as error:
                 log.warning("response %s is not in --state's folder: %s", name, error)
 
@@ -123,11 +124,11 @@ class KeptResponses:
         self._bytes -= self.find(name).size
         del self._kept[name]
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, run: Run, name: str) -> None:
         """Delete a response. Raises: ApiError 404."""
         self.drop(name)
         if self._files is not None:
-            await asyncio.to_thread(self._files.remove, [name])
+            await run(self._files.remove, [name])
 
     def close(self) -> None:
         """End the running responses."""
@@ -158,10 +159,10 @@ class ConnectionResponses:
         """The response of a name, or None."""
         return self._kept.get(self._prefix + name)
 
-    async def store(self, name: str, response: KeptResponse) -> None:
+    async def store(self, run: Run, name: str, response: KeptResponse) -> None:
         """Keep a response; the oldest one is dropped if there are too many."""
         self._names.append(self._prefix + name)
-        await self._kept.hold(self._prefix + name, response)
+        await self._kept.hold(run, self._prefix + name, response)
         if len(self._names) > self._most:
             self._drop_oldest()
 

@@ -168,7 +168,7 @@ def test_the_folders_of_a_key_are_for_the_server_alone(serve: Serve, tmp_path: P
         folders = list((tmp_path / "keys").iterdir())
         assert len(folders) == 2
         inner = [one for folder in folders for one in folder.iterdir()]
-        assert {one.name for one in inner} == {"files", "batches"}
+        assert {one.name for one in inner} == {"files", "batches", "responses"}
         assert all(one.stat().st_mode & 0o077 == 0 for one in inner)
         assert folder_of(tmp_path, folders[0].name) == folders[0]
 

@@ -57,6 +57,7 @@ def with_classifier(family: Family) -> Family:
     return replace(
         family,
         classes={_named(name): value for name, value in family.classes.items()},
+        wrappers={},
         ends=ends,
         keys=keys,
         unused=r"lm_head\..*",

@@ -36,7 +36,7 @@ async def begin(
     response = writer.response
     response.background = True
     try:
-        await kept.begin(response.id, await made())
+        await kept.begin(answers.run, response.id, await made())
     except BaseException:
         answers.close()
         raise

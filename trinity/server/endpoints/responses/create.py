@@ -93,7 +93,7 @@ class Context:
         """Store a response. If the request says not to, only its WebSocket can refer to it."""
         store = self.kept if response.store else self.own
         if store is not None:
-            await store.store(response.id, await self.made(answers, response))
+            await store.store(answers.run, response.id, await self.made(answers, response))
 
     async def made(self, answers: Answers, response: Response) -> KeptResponse:
         """Return a response as it is stored."""

@@ -58,7 +58,7 @@ async def retrieve(call: Call[Any]) -> ASGI:
 async def delete(call: Call[Any]) -> ASGI:
     """Delete a stored response."""
     name = call.request.path_params["response"]
-    await call.responses.delete(name)
+    await call.responses.delete(call.run, name)
     return Json(DeletedResponse(name))
 
 
