@@ -87,6 +87,8 @@ def test_the_menu_of_a_phone_says_that_it_is_closed(page: Page) -> None:
         page.until("innerWidth < 760")
         page.find("#menu").click()
         assert page.find("#menu").get_attribute("aria-expanded") == "true"
+        shown = "document.querySelector('#conversations .open').getBoundingClientRect().width > 0"
+        page.until(shown)
         page.find("#conversations .open").click()
         assert page.find("#menu").get_attribute("aria-expanded") == "false"
         assert page.driver.switch_to.active_element.get_attribute("id") == "menu"

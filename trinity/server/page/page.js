@@ -368,20 +368,10 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!event.target.closest("#menu")) menu(false);
 });
 
-/** The stored conversations. A response that was running when the page was left is marked. */
-async function stored() {
-  const found = await store.all();
-  for (const { messages } of found) {
-    const last = messages.at(-1);
-    if (last?.unfinished) last.note = "interrupted";
-  }
-  return found;
-}
-
 /** Another tab may have changed the chats: what is older here is not written over them. */
 async function lookAgain() {
   if (document.hidden || running.size || unwritten.size || document.querySelector("dialog[open], .editing")) return;
-  const found = await stored();
+  const found = await store.all();
   if (running.size || unwritten.size) return;
   const same = found.find((one) => one.id === chosen.id);
   const fresh = conversations.filter((one) => !one.messages.length && !found.some((two) => two.id === one.id));
@@ -397,7 +387,7 @@ for (const event of ["visibilitychange", "focus"]) {
 
 let unkept = "";
 try {
-  conversations = await stored();
+  conversations = await store.all();
 } catch (error) {
   unkept = `The browser cannot save chats: ${error?.message ?? error}`;
 }

@@ -56,9 +56,13 @@ export function remember(name, value) {
   }
 }
 
-/** All conversations, the one that changed last first. */
+/** All conversations, the one that changed last first. A response that was running when the page was left is marked. */
 export async function all() {
   const found = await run("readonly", (store) => store.getAll());
+  for (const { messages } of found) {
+    const last = messages.at(-1);
+    if (last?.unfinished) last.note = "interrupted";
+  }
   return found.sort((a, b) => b.changed - a.changed);
 }
 
