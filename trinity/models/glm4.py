@@ -111,13 +111,7 @@ _VISION = Family(
     partial_rope=True,
     defaults={"num_key_value_heads": 2, "rms_norm_eps": 1e-5, "attention_bias": True},
 )
-FAMILIES = (
-    _VISION,
-    replace(
-        _VISION,
-        wrappers={"GlmOcrForConditionalGeneration": "glm4"},
-        defaults={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "attention_bias": False},
-    ),
+FAMILIES = (  # adapters of GGUF models have the names and rows of the first class of glm4
     Family(
         classes={"GlmForCausalLM": "chatglm"},
         layer=_OLDER_LAYER,
@@ -141,5 +135,11 @@ FAMILIES = (
             "attention_bias": True,
         },
         partial_rope=True,
+    ),
+    _VISION,
+    replace(
+        _VISION,
+        wrappers={"GlmOcrForConditionalGeneration": "glm4"},
+        defaults={"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "attention_bias": False},
     ),
 )
