@@ -185,7 +185,7 @@ class _Replica:
         return self.arriving + len(self.waiting) + len(self.prompting) + len(self.generating)
 
     def known(self, request: _Request) -> int:
-        """Return how many tokens of a prompt it has computed; the last one always is computed."""
+        """Return how many tokens of a prompt are cached; the last one is always computed again."""
         group = min(self.groups.get(request.group, 0), request.shared)
         known = max(self.conversations.get(request.conversation, 0), group)
         return min(known, request.prompt + request.made - 1)
@@ -279,7 +279,7 @@ class Simulation:
         return chosen
 
     def _ingress(self, seconds: float) -> float:
-        """Return when the ingress has done work that comes now."""
+        """Return the time at which the ingress has finished work that arrives now."""
         self._ingress_free = max(self._ingress_free, self.now) + seconds
         return self._ingress_free
 
@@ -425,7 +425,7 @@ class Simulation:
 
 
 def _keys(request: _Request) -> list[tuple[str, int]]:
-    """Return what the router compares, the longest prefix first."""
+    """Return the prefixes by which the router finds a replica, the longest one first."""
     keys = [("conversation", request.conversation)] if request.turn else []
     return keys + ([("group", request.group)] if request.shared >= BLOCK else [])
 

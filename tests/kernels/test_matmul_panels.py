@@ -105,7 +105,7 @@ def test_few_tokens_go_row_by_row(level: str, tag: str, two: Team) -> None:
 @LEVEL
 @pytest.mark.parametrize("tag", TERNARY)
 def test_a_few_tokens_of_ternary_types(level: str, tag: str, two: Team) -> None:
-    """Some are multiplied without packing, in groups that the last token fills."""
+    """Few tokens are not packed. The last token is repeated in an incomplete group of four."""
     for k in row_lengths(tag):
         p = product(tag, dot_ternary.MOST_TOKENS + 1, 48, k)
         expected = p.run("portable")

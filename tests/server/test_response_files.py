@@ -1,4 +1,4 @@
-"""Stored responses in a state folder: a later process has them, within the limits."""
+"""Stored responses in a state folder: a later process finds as many as the limits allow."""
 
 from __future__ import annotations
 

@@ -111,31 +111,21 @@ _VISION = Family(
     partial_rope=True,
     defaults={"num_key_value_heads": 2, "rms_norm_eps": 1e-5, "attention_bias": True},
 )
-FAMILIES = (  # adapters of GGUF models have the names and rows of the first class of glm4
-    Family(
-        classes={"GlmForCausalLM": "chatglm"},
-        layer=_OLDER_LAYER,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 2,
-            "rms_norm_eps": 1.5625e-7,
-            "partial_rotary_factor": 0.5,
-            "attention_bias": True,
-        },
-        partial_rope=True,
-    ),
-    Family(
-        classes={"Glm4ForCausalLM": "glm4"},
-        layer=_LAYER,
-        defaults={
-            "head_dim": 128,
-            "num_key_value_heads": 2,
-            "rms_norm_eps": 1.5625e-7,
-            "partial_rotary_factor": 0.5,
-            "attention_bias": True,
-        },
-        partial_rope=True,
-    ),
+_TEXT = Family(
+    classes={"Glm4ForCausalLM": "glm4"},
+    layer=_LAYER,
+    defaults={
+        "head_dim": 128,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1.5625e-7,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+    },
+    partial_rope=True,
+)
+FAMILIES = (
+    _TEXT,  # first, because adapters of GGUF models have its names and rows
+    replace(_TEXT, classes={"GlmForCausalLM": "chatglm"}, layer=_OLDER_LAYER),
     _VISION,
     replace(
         _VISION,

@@ -35,7 +35,7 @@ _LAYER: Table = {
 
 
 def _keys(config: ModelConfig, values: Values) -> Keys:
-    """The key of the epsilon is that of norms that subtract the mean, unlike the class's."""
+    """GGUF has the epsilon under the key of LayerNorm; config.json calls it rms_norm_eps."""
     check_even_heads(config, values)
     return {
         "attention.layer_norm_rms_epsilon": None,

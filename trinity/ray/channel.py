@@ -44,7 +44,7 @@ class Receiver(Protocol):
         """Receive a chunk."""
 
     def lost(self) -> None:
-        """Learn that the connection has ended, so no further chunk comes."""
+        """Note that the connection has ended: no more chunks will arrive."""
 
 
 class Listener:

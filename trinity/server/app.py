@@ -175,7 +175,7 @@ def make_app(
 
 
 def no_websocket() -> ApiError:
-    """The error of a request for a WebSocket that was not understood as one."""
+    """The error for a WebSocket request that arrived as a plain HTTP request."""
     if not has_websockets():
         told = "WebSockets need the package wsproto: pip install 'trinity-llm[serve]'"
         return ApiError(501, told, code="no_websockets")

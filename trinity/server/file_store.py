@@ -18,10 +18,10 @@ from typing import Literal
 
 import msgspec
 
-from trinity.errors import InputError
 from trinity.server.errors import ApiError
 from trinity.server.schemas import decoder, encode
-from trinity_kernels.whole_file import check_writable, whole_file
+from trinity.server.state_folder import make_folder
+from trinity_kernels.whole_file import whole_file
 
 Purpose = Literal["batch", "batch_output"]
 MOST_FILES = 10_000
@@ -47,13 +47,7 @@ class FileStore:
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder, self._most = folder, most_bytes
         self._coming = 0  # bytes of files that are being sent
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_writable(str(folder))
-        except OSError as error:
-            raise InputError(
-                f"{folder}: cannot be written to ({error.strerror}); give another folder as --state"
-            ) from error
+        make_folder(folder)
         self._remove_left()
 
     def add(self, name: str, purpose: Purpose, content: bytes | memoryview) -> FileObject:

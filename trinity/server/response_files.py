@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from trinity.errors import InputError
 from trinity.server.schemas import decoder, encode
-from trinity_kernels.whole_file import check_writable, whole_file
+from trinity.server.state_folder import make_folder
+from trinity_kernels.whole_file import whole_file
 
 log = logging.getLogger("trinity.server")
 _FILE = re.compile(r"(resp_[0-9a-f]{32})\.json")
@@ -54,13 +54,7 @@ class ResponseFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            check_writable(str(folder))
-        except OSError as error:
-            raise InputError(
-                f"{folder}: cannot be written to ({error.strerror}); give another folder as --state"
-            ) from error
+        make_folder(folder)
 
     def read(self, most: int, most_bytes: int) -> Iterator[tuple[str, KeptResponse]]:
         """Yield the newest responses, oldest first; remove all other files of responses."""

@@ -87,8 +87,9 @@ def test_the_menu_of_a_phone_says_that_it_is_closed(page: Page) -> None:
         page.until("innerWidth < 760")
         page.find("#menu").click()
         assert page.find("#menu").get_attribute("aria-expanded") == "true"
-        shown = "document.querySelector('#conversations .open').getBoundingClientRect().width > 0"
-        page.until(shown)
+        # The menu slides in; what is outside the window cannot be clicked.
+        place = "document.querySelector('#conversations .open').getBoundingClientRect()"
+        page.until(f"{place}.left >= 0")
         page.find("#conversations .open").click()
         assert page.find("#menu").get_attribute("aria-expanded") == "false"
         assert page.driver.switch_to.active_element.get_attribute("id") == "menu"

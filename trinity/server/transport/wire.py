@@ -39,7 +39,7 @@ class Wire(h11.Connection):
         self._received.clear()
 
     def taken(self) -> bytes:
-        """The bytes that are not parsed yet; they are no longer kept here."""
+        """Return the bytes that are not parsed yet, and forget them."""
         received = bytes(self._received)
         self.forget()
         return received

@@ -58,7 +58,7 @@ class SocketRequest(ResponsesRequest):
 
 
 class Envelope(msgspec.Struct):
-    """The fields of a message that say what it is and what it is about."""
+    """The fields of a message that name its type, and its lane or response."""
 
     type: str = ""
     stream_id: str | None = None
@@ -197,13 +197,13 @@ class Session:
             await self._take(message["bytes"] if text is None else text.encode())
 
     def stop(self) -> None:
-        """Take no more requests; end the connection once all are answered."""
+        """Accept no more requests, and end the connection after the last response."""
         self._is_stopping = True
         if not self._tasks:
             self._ending = asyncio.create_task(self._end(RESTARTS))
 
     async def close(self) -> None:
-        """Cancel what runs, because the client has left or the server ends."""
+        """Cancel all running responses: the client has left, or the server ends."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -231,7 +231,7 @@ class Session:
             self._connection.is_busy = True
 
     async def _envelope(self, data: bytes) -> Envelope:
-        """The envelope of a message; that of a request for one that is malformed."""
+        """Return a message's envelope. A malformed message counts as a request, which fails."""
         try:
             if len(data) <= SMALL:
                 envelope: Envelope = decoder(Envelope).decode(data)
@@ -268,7 +268,7 @@ class Session:
         return sum(exchange.size for exchange in self._tasks.values())
 
     def _cancel(self, envelope: Envelope) -> None:
-        """Cancel the response of an id, or those of a lane that run; there may be none."""
+        """Cancel the response with this id, or all responses of a lane, if any is running."""
         for task, exchange in self._tasks.items():
             wanted = envelope.response_id
             meant = exchange.lane == envelope.stream_id if wanted is None else True
